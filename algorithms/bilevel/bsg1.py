@@ -1,0 +1,60 @@
+"""BSG-1 (Giovannelli, Kent, Vicente, 2021): the rank-one, first-order estimate of the
+implicit gradient, as BOME's appendix and its released code state it.
+
+Here x, y, outer, inner_lr are the papers' x, y, alpha_k, beta_k.
+
+Per step: T + 1 gradients of g, 1 of f.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent, heavy_ball
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, NonNegative, Positive, Rate
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    outer: Any
+    velocity: Tensor
+
+
+def bsg1(
+    outer: Descent,
+    inner_lr: Positive,
+    T: Count = 10,
+    inner_momentum: Rate = 0.0,
+    keep_velocity: bool = False,
+    eps: NonNegative = 0.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """BSG-1. keep_velocity, eps: as the released code of BOME runs it (eps 1e-50, 1e-8, 1e-4)."""
+
+    def init(x: Tensor, y: Tensor) -> State:
+        return State(x, y, outer.init(x), torch.zeros_like(y))
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        xi, zeta = draw.f(batch), draw.g(batch)
+        x, y = s.x, o.start(s.y, zeta)
+        velocity = s.velocity if keep_velocity else torch.zeros_like(y)
+        for _ in range(T):
+            y, velocity = heavy_ball(y, o.g_y(x, y, zeta), velocity, inner_lr, inner_momentum)
+            y = o.project_y(y)
+
+        f_x, f_y = o.grad_f(x, y, xi)
+        g_x, g_y = o.grad_g(x, y, zeta)
+        # g_xy g_yy^{-1} f_y with both second derivatives replaced by outer products of g's gradient
+        yy = g_y.square().sum() + eps
+        hypergrad = f_x - torch.where(yy > 0, (f_y * g_y).sum() / yy, 0.0) * g_x
+
+        x, memory = outer.step(x, hypergrad, s.outer)
+        new = State(o.project(x), y, memory, velocity)
+        return new, {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(init, step)

@@ -1,0 +1,101 @@
+"""ITD-BiO (Ji, Yang, Liang, ICML 2021, Algorithm 1) and truncated reverse mode
+(Franceschi et al., ICML 2017; Shaban et al., AISTATS 2019).
+
+Paper -> here: alpha -> inner_lr, D -> T, beta -> the step size of `outer`.
+
+The hypergradient is that of f(x, y_T(x)) through the inner steps, Proposition 2:
+    f_x - alpha sum_t g_xy(x, y_t) prod_{s>t} (I - alpha g_yy(x, y_s)) f_y,
+evaluated from the last step to the first. With momentum m the inner step is
+m_{t+1} = mu m_t + g_y(x, y_t), y_{t+1} = y_t - alpha m_{t+1}, and (a, b) below are the
+derivatives of f with respect to (y_{t+1}, m_{t+1}).
+
+The lower variable is free here: a task with constraints on y is refused.
+
+Per step, itd: T gradients of g, 1 of f, T Jacobian- and T - 1 Hessian-vector products (y_0 does
+not depend on x). reverse: the same with K in place of T in the products.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent, heavy_ball
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import BadSetting, Count, Positive, Rate
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    outer: Any
+
+
+def itd(
+    outer: Descent,
+    inner_lr: Positive,
+    T: Count = 10,
+    inner_momentum: Rate = 0.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Iterative differentiation: keeps the linearisation of every inner step, memory O(T)."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        xi, zeta = draw.f(batch), draw.g(batch)
+        x, y = s.x, o.start(s.y, zeta)
+
+        steps, velocity = [], torch.zeros_like(y)
+        for _ in range(T):  # Algorithm 1, lines 4-6
+            slope, products = o.linearised_g_y(x, y, zeta)
+            steps.append(products)
+            y, velocity = heavy_ball(y, slope, velocity, inner_lr, inner_momentum)
+
+        hypergrad, a = o.grad_f(x, y, xi)  # line 8, Proposition 2
+        b = torch.zeros_like(y)
+        for products in reversed(steps[1:]):
+            b = b - inner_lr * a
+            mixed, curved = products.both(b)
+            hypergrad, a, b = hypergrad + mixed, a + curved, inner_momentum * b
+        hypergrad = hypergrad + steps[0].xy(b - inner_lr * a)
+
+        x, memory = outer.step(x, hypergrad, s.outer)  # line 9
+        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)
+
+
+def reverse(
+    outer: Descent,
+    inner_lr: Positive,
+    T: Count = 10,
+    K: Count = 10,
+    inner_momentum: Rate = 0.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """The same through the last K inner steps only, linearised anew on the way back."""
+    if K > T:
+        raise BadSetting(f"algorithm.K={K}: write at most algorithm.T={T}, the steps there are")
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        xi, zeta = draw.f(batch), draw.g(batch)
+        x, y = s.x, o.start(s.y, zeta)
+
+        path, velocity = [], torch.zeros_like(y)
+        for _ in range(T):
+            path.append(y)
+            y, velocity = heavy_ball(y, o.g_y(x, y, zeta), velocity, inner_lr, inner_momentum)
+
+        hypergrad, a = o.grad_f(x, y, xi)
+        b = torch.zeros_like(y)
+        for y_t in reversed(path[T - K + 1 :]):
+            b = b - inner_lr * a
+            mixed, curved = o.products(x, y_t, zeta).both(b)
+            hypergrad, a, b = hypergrad + mixed, a + curved, inner_momentum * b
+        hypergrad = hypergrad + o.g_xy(x, path[T - K], zeta)(b - inner_lr * a)
+
+        x, memory = outer.step(x, hypergrad, s.outer)
+        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)

@@ -1,0 +1,87 @@
+"""Penalty method (Mehra and Hamm, ACML 2021), Algorithm 1 with its augmented Lagrangian and
+regularisation (section 3.3).
+
+Paper -> here: u -> x, v -> y, gamma_k, epsilon_k, lambda_k, nu_k the same, sigma -> outer,
+rho -> inner_lr, c_gamma, c_epsilon, c_lambda -> grow, shrink, shrink.
+
+min over (x, y) of f + <nu, g_y> + (gamma / 2) |g_y|^2, with lambda g added to the problem in y.
+Per step: T + 1 gradients of g, T + 1 of f, T Hessian- and 1 Jacobian-vector product.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent, heavy_ball
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, NonNegative, Positive, Rate
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    outer: Any
+    velocity: Tensor
+    nu: Tensor
+    gamma: Tensor
+    eps: Tensor
+    lam: Tensor
+    scale: Tensor  # of both step sizes
+
+
+def penalty(
+    outer: Descent,
+    inner_lr: Positive,
+    T: Count = 10,
+    gamma: Positive = 0.01,
+    eps: Positive = 0.01,
+    lam: NonNegative = 0.01,
+    nu: NonNegative = 1e-4,
+    grow: Positive = 1.1,
+    shrink: Positive = 0.9,
+    multiplier: Literal["sum", "mean"] = "sum",
+    inner_momentum: Rate = 0.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Penalty. multiplier: <nu, g_y> is a sum in the paper and a mean in BOME's released code."""
+
+    def init(x: Tensor, y: Tensor) -> State:
+        settings = (x.new_tensor(value) for value in (gamma, eps, lam, 1.0))
+        return State(x, y, outer.init(x), torch.zeros_like(y), torch.full_like(y, nu), *settings)
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        x, y, velocity = s.x, s.y, s.velocity
+        xi, zeta = draw.f(batch), draw.g(batch)
+        multiplied = s.nu if multiplier == "sum" else s.nu / y.numel()
+
+        for _ in range(T):
+            g_y, products = o.linearised_g_y(x, y, zeta)
+            slope = o.f_y(x, y, xi) + s.lam * g_y + products.yy(multiplied + s.gamma * g_y)
+            y, velocity = heavy_ball(y, s.scale * slope, velocity, inner_lr, inner_momentum)
+            y = o.project_y(y)
+
+        g_y, products = o.linearised_g_y(x, y, zeta)
+        direction = o.f_x(x, y, xi) + products.xy(multiplied + s.gamma * g_y)
+        x, memory = outer.step(x, s.scale * direction, s.outer)
+
+        # close enough to stationary: tighten the penalty, update the multipliers, shorten steps
+        done = slope.square().sum() + direction.square().sum() < s.eps**2
+        new_gamma = torch.where(done, grow * s.gamma, s.gamma)
+        fresh = outer.init(x)
+        new = State(
+            o.project(x),
+            y,
+            tuple(torch.where(done, a, b) for a, b in zip(fresh, memory, strict=True)),
+            torch.where(done, 0.0, velocity),
+            torch.where(done, s.nu + new_gamma * g_y, s.nu),
+            new_gamma,
+            torch.where(done, shrink * s.eps, s.eps),
+            torch.where(done, shrink * s.lam, s.lam),
+            torch.where(done, 0.9 * s.scale, s.scale),
+        )
+        return new, {"gamma": new_gamma, "slope_sq": slope.square().sum()}
+
+    return Algorithm(init, step)

@@ -1,0 +1,34 @@
+"""Descent on the upper loss in y alone, the lower level ignored: reference lines.
+
+With hyper-cleaning's `upper_data` this is the model trained on the validation set only, on all
+noisy data, or on validation and correctly labelled training data (BOME, figure 2's lines).
+
+Per step: 1 gradient of f.
+"""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, NonNegative
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    lower: Any
+
+
+def upper_only(lower: Descent, l2: NonNegative = 0.0, batch: Count | None = None) -> Algorithm:
+    """l2 adds l2 |y|^2 to the loss: the released code does so for the noisy line alone."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        slope = o.f_y(s.x, s.y, draw.f(batch)) + 2 * l2 * s.y
+        y, memory = lower.step(s.y, slope, s.lower)
+        return State(s.x, o.project_y(y), memory), {"slope_sq": slope.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, lower.init(y)), step)

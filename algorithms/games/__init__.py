@@ -1,0 +1,1 @@
+"""Methods for minimax problems: the lower loss is minus the upper one."""

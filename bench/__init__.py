@@ -1,0 +1,1 @@
+"""The machinery of Bilevel Bench: tasks, counted oracles, algorithms, runs and their records."""

@@ -1,0 +1,18 @@
+"""What an algorithm is: two pure functions on an explicit state."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from bench.oracle import Oracle
+from bench.rng import Draw
+
+State = Any  # a NamedTuple of tensors (nested allowed) with at least the fields x and y
+
+
+class Algorithm(NamedTuple):
+    """`init(x0, y0)` makes the first state; `step` makes the next one and says what it saw."""
+
+    init: Callable[[Tensor, Tensor], State]
+    step: Callable[[Oracle, State, Draw], tuple[State, dict[str, Tensor]]]

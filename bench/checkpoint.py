@@ -1,0 +1,54 @@
+"""A standing on disk: tensors and numbers only, so that loading one runs no code."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from bench.run import Standing
+from bench.settings import BadSetting
+
+
+def save(path: Path, name: str, s: Standing) -> None:
+    """All of it or nothing; `name` is the run's."""
+    leaves, _ = tree_flatten(s.state)
+    content = {
+        "name": name,
+        "step": s.step,
+        "seconds": s.seconds,
+        "calls": dict(s.calls),
+        "samples": dict(s.samples),
+        "leaves": leaves,
+    }
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def load(path: Path, name: str, like: Standing) -> Standing:
+    """The standing saved under this name, its state shaped as that of `like`; raises BadSetting."""
+    leaves, shape = tree_flatten(like.state)
+    device = leaves[0].device
+    try:
+        content = torch.load(path, weights_only=True, map_location=device)
+        found = [(leaf.shape, leaf.dtype) for leaf in content["leaves"]]
+        fits = content["name"] == name and found == [(leaf.shape, leaf.dtype) for leaf in leaves]
+    except Exception as error:  # torch.load's failures on damaged files have no common type
+        raise BadSetting(
+            f"{path} cannot be read ({type(error).__name__}): "
+            "write run.force=true to start again, or delete it"
+        ) from None
+    if not fits:
+        raise BadSetting(f"{path} is not of this run: write run.force=true to start again")
+    return Standing(
+        content["step"],
+        tree_unflatten(content["leaves"], shape),
+        Counter(content["calls"]),
+        Counter(content["samples"]),
+        content["seconds"],
+    )

@@ -1,0 +1,54 @@
+"""How a direction becomes a step, for the papers that say "and use Adam here"."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.settings import NonNegative, Positive, Rate
+
+
+class Descent(NamedTuple):
+    """init(point) -> memory; step(point, direction, memory) -> (point, memory)."""
+
+    init: Callable[[Tensor], Any]
+    step: Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
+
+
+def gd(lr: Positive) -> Descent:
+    """Gradient descent with step size lr."""
+    return Descent(lambda p: (), lambda p, d, m: (p - lr * d, m))
+
+
+def momentum(lr: Positive, momentum: Rate = 0.9) -> Descent:
+    """Heavy ball as torch.optim.SGD has it: m = momentum m + d, p = p - lr m."""
+
+    def step(p: Tensor, d: Tensor, m: Any) -> tuple[Tensor, Any]:
+        p, velocity = heavy_ball(p, d, m[0], lr, momentum)
+        return p, (velocity,)
+
+    return Descent(lambda p: (torch.zeros_like(p),), step)
+
+
+def adam(lr: Positive, b1: Rate = 0.9, b2: Rate = 0.999, eps: NonNegative = 1e-8) -> Descent:
+    """Adam (Kingma and Ba, ICLR 2015), with bias correction."""
+
+    def init(p: Tensor) -> Any:
+        return torch.zeros_like(p), torch.zeros_like(p), p.new_zeros(())
+
+    def step(p: Tensor, d: Tensor, m: Any) -> tuple[Tensor, Any]:
+        first, second, k = m
+        first, second, k = b1 * first + (1 - b1) * d, b2 * second + (1 - b2) * d * d, k + 1
+        direction = first / (1 - b1**k) / ((second / (1 - b2**k)).sqrt() + eps)
+        return p - lr * direction, (first, second, k)
+
+    return Descent(init, step)
+
+
+def heavy_ball(
+    p: Tensor, slope: Tensor, velocity: Tensor, lr: float, momentum: float
+) -> tuple[Tensor, Tensor]:
+    """One inner step: (p - lr m, m) with m = momentum velocity + slope."""
+    velocity = slope if momentum == 0 else momentum * velocity + slope
+    return p - lr * velocity, velocity

@@ -1,0 +1,239 @@
+"""From a composed configuration to a finished run folder."""
+
+import resource
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pydantic import Field
+
+from bench import checkpoint, record
+from bench.algorithm import Algorithm
+from bench.loggers import About, Logger
+from bench.run import Diverged, Standing, first, run
+from bench.screen import Screen, show
+from bench.settings import BadSetting, Count, NonNegative, Positive, build, checked, validated
+from bench.task import Context, Task
+
+RUN: dict[str, Any] = {
+    "steps": (Count, ...),
+    "every": (Count, ...),
+    "seconds": (Positive | None, None),
+    "device": (Literal["auto", "cpu", "cuda"], "auto"),
+    "dtype": (Literal["float32", "float64"], "float32"),
+    "threads": (Count, 2),
+    "checkpoint": (NonNegative, 10.0),
+    "force": (bool, False),
+    "root": (Annotated[str, Field(min_length=1)], "runs"),
+}
+DATA: dict[str, Any] = {
+    "root": (Annotated[str, Field(min_length=1)], ...),
+    "download": (bool, False),
+}
+FILES = ("config.yaml", "environment.json", "history.jsonl", "checkpoint.pt", "summary.json")
+
+
+def launch(cfg: DictConfig) -> int:
+    """Run, continue or show what `cfg` names; the exit code. Raises BadSetting before any work."""
+    config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+    name = record.name(config)
+    folder = Path(config["run"]["root"]).expanduser() / name
+    device = chosen_device(config["run"]["device"])
+    fresh = config["run"]["force"]
+
+    if not fresh and (folder / "summary.json").is_file():
+        summary = record.read_json(folder / "summary.json")
+        show(summary, folder, "nothing to do: this run is finished (run.force=true does it again)")
+        return exit_code(summary)
+
+    going_on = not fresh and (folder / "checkpoint.pt").is_file()
+    threads = config["run"]["threads"]
+    if going_on:
+        old = record.read_json(folder / "environment.json")
+        if old["device"] != device.type:
+            raise BadSetting(
+                f"run.device={config['run']['device']}: {folder} was begun on {old['device']}: "
+                f"write run.device={old['device']}, or run.force=true to start again"
+            )
+        threads = old["threads"]  # another number would change the last bits
+    settle(device, threads)
+
+    context = Context(
+        seed=config["seed"],
+        device=device,
+        dtype=getattr(torch, config["run"]["dtype"]),
+        data_root=Path(config["data"]["root"]).expanduser(),
+        download=config["data"]["download"],
+    )
+    task: Task = build(config["task"], context)
+    algorithm: Algorithm = build(config["algorithm"])
+    start = first(task, algorithm, config["seed"])
+    if going_on:
+        start = checkpoint.load(folder / "checkpoint.pt", name, start)
+
+    open_folder(folder, fresh)
+    environment = record.environment(device, threads, task.sources)
+    record.write_yaml(folder / "config.yaml", config)
+    if going_on:
+        environment = continued(folder, environment, start.step)
+    record.write_json(folder / "environment.json", environment)
+    record.keep_rows(folder / "history.jsonl", start.step if going_on else -1)
+    return carry_out(config, name, folder, task, algorithm, start if going_on else None, device)
+
+
+def complete(config: Any) -> dict[str, Any]:
+    """Every setting there is, typed and with its default; raises BadSetting."""
+    parts = {"seed", "run", "data", "task", "algorithm", "logger"}
+    top = {key: (Any, ...) for key in sorted(parts)}
+    validated({**top, "seed": (int, ...)}, config, "")
+    return {
+        "seed": config["seed"],
+        "run": validated(RUN, config["run"], "run"),
+        "data": validated(DATA, config["data"], "data"),
+        "task": checked(config["task"], "task", Task, given=("context",)),
+        "algorithm": checked(config["algorithm"], "algorithm", Algorithm),
+        "logger": checked(config["logger"], "logger", Logger, given=("about",)),
+    }
+
+
+def chosen_device(wanted: str) -> torch.device:
+    """cpu, or cuda where there is one; raises BadSetting."""
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise BadSetting("run.device=cuda: torch finds no CUDA device here; write auto or cpu")
+    return torch.device("cuda" if there and wanted != "cpu" else "cpu")
+
+
+def settle(device: torch.device, threads: int) -> None:
+    """What makes two runs of the same configuration the same to the last bit."""
+    torch.set_num_threads(threads)
+    if device.type == "cuda":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def open_folder(folder: Path, fresh: bool) -> None:
+    """Make the folder, emptied of an earlier result if that is to go; raises BadSetting."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if fresh:
+            for file in FILES:
+                (folder / file).unlink(missing_ok=True)
+            shutil.rmtree(folder / "wandb", ignore_errors=True)
+        (folder / "history.jsonl").touch()
+    except OSError as error:
+        raise BadSetting(
+            f"run.root: cannot write {error.filename}: {error.strerror}; write run.root=... "
+            "for another place"
+        ) from None
+
+
+def continued(folder: Path, environment: dict[str, Any], step: int) -> dict[str, Any]:
+    """The first environment, with what has changed since then added to its list."""
+    old = record.read_json(folder / "environment.json")
+    earlier = old.pop("continued", [])
+    changed = record.differences(old, environment)
+    if changed:
+        names = ", ".join(changed)
+        print(f"bench: {folder} goes on under another {names}; noted there", file=sys.stderr)
+    return {**old, "continued": [*earlier, {"step": step, "changed": changed}]}
+
+
+def carry_out(
+    config: dict[str, Any],
+    name: str,
+    folder: Path,
+    task: Task,
+    algorithm: Algorithm,
+    start: Standing | None,
+    device: torch.device,
+) -> int:
+    """Run to the end, recording; the exit code."""
+    settings, saved = config["run"], time.monotonic()
+    history = (folder / "history.jsonl").open("a")
+    logger: Logger = build(config["logger"], About(name, config, folder))
+    screen = Screen(name, settings["steps"], start.step if start else 0, task.metric)
+    last: dict[str, Any] = {}
+    standing = start
+
+    def measured(row: dict[str, Any]) -> None:
+        nonlocal last
+        last = row
+        history.write(record.line(row))
+        history.flush()
+        logger.row(row)
+        screen.measured(row)
+
+    def paused(s: Standing) -> None:
+        nonlocal saved, standing
+        standing = s
+        screen.at(s.step)
+        at_row = s.step % settings["every"] == 0 or s.step == settings["steps"]
+        wait = settings["checkpoint"]
+        if (wait == 0 and at_row) or (wait > 0 and time.monotonic() - saved >= wait):
+            checkpoint.save(folder / "checkpoint.pt", name, s)
+            saved = time.monotonic()
+
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    status, reason = "done", None
+    try:
+        with screen:
+            standing = run(
+                task,
+                algorithm,
+                seed=config["seed"],
+                steps=settings["steps"],
+                every=settings["every"],
+                seconds=settings["seconds"],
+                start=start,
+                measured=measured,
+                paused=paused,
+                now=now,
+            )
+        checkpoint.save(folder / "checkpoint.pt", name, standing)
+    except Diverged as error:
+        status, reason = "diverged", str(error)
+    except KeyboardInterrupt:
+        if standing is not None:
+            checkpoint.save(folder / "checkpoint.pt", name, standing)
+        logger.close(130)
+        where = standing.step if standing else 0
+        print(f"bench: stopped at step {where}; the same command goes on", file=sys.stderr)
+        raise
+    finally:
+        history.close()
+
+    summary = {
+        "status": status,
+        "reason": reason,
+        "name": name,
+        "seed": config["seed"],
+        "metric": task.metric,
+        "last": record.finite(last) if last else record.read_history(folder / "history.jsonl")[-1],
+        "references": task.references() if task.references and status == "done" else {},
+        "peak_memory_mb": peak_memory_mb(device),
+    }
+    record.write_json(folder / "summary.json", summary)
+    code = exit_code(summary)
+    logger.close(code)
+    show(summary, folder)
+    return code
+
+
+def exit_code(summary: dict[str, Any]) -> int:
+    return 0 if summary["status"] == "done" else 1
+
+
+def peak_memory_mb(device: torch.device) -> dict[str, float]:
+    """Of this process so far, and of the GPU where one is used."""
+    peak = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    if device.type == "cuda":
+        peak["gpu"] = torch.cuda.max_memory_allocated(device) / 2**20
+    return peak

@@ -1,0 +1,97 @@
+"""The command line: Hydra composes a configuration, bench.launch runs it.
+
+Nothing heavy is imported before there is something to run, so that --help is quick.
+"""
+
+import os
+import re
+import shutil
+import sys
+import traceback
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes; 0: every run is done
+
+codes: list[int] = []  # of the runs of this process
+sweep_folder: list[Path] = []
+
+
+@hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
+def app(cfg: DictConfig) -> int:
+    """One run. In a sweep a run that fails does not stop the others."""
+    from bench.launch import launch
+    from bench.settings import BadSetting
+
+    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    if sweep:
+        sweep_folder[:] = [Path(HydraConfig.get().sweep.dir)]
+    try:
+        codes.append(launch(cfg))
+    except BadSetting as error:
+        refuse(str(error))
+        codes.append(REFUSED)
+    except Exception:
+        if not sweep:
+            raise
+        traceback.print_exc()
+        codes.append(FAILED)
+    return codes[-1]
+
+
+def main() -> None:
+    """The console script `bench`."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # composition errors come here, to be told in one line
+    arguments = sys.argv[1:]
+    try:
+        app()
+    except (HydraException, OmegaConfBaseException) as error:
+        refuse(explained(error, [a for a in arguments if not a.startswith("-")]))
+        codes.append(REFUSED)
+    except KeyboardInterrupt:
+        codes.append(INTERRUPTED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        refuse(f"run.root: cannot write {error.filename}: {error.strerror}")
+        codes.append(REFUSED)
+    if not codes and {"-m", "--multirun"} & set(arguments):
+        refuse(f"the sweep is empty: {' '.join(a for a in arguments if '=' in a)} names no run")
+        codes.append(REFUSED)
+    if sweep_folder and all(code == REFUSED for code in codes):
+        shutil.rmtree(sweep_folder[0], ignore_errors=True)
+    sys.exit(max(codes, default=0))
+
+
+def refuse(line: str) -> None:
+    print(f"bench: {line}", file=sys.stderr)
+
+
+def explained(error: Exception, overrides: list[str]) -> str:
+    """A composition error as one line: the setting, its value, what to write instead."""
+    from bench.settings import unknown
+
+    text = " ".join((str(error) or str(error.__cause__)).split())
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
+    if match := re.search(r"Could not override '([^']+)'", text):
+        key = match[1].lstrip("+~")
+        value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")), "")
+        parent, _, last = key.rpartition(".")
+        others = [o for o in overrides if o.partition("=")[0].lstrip("+~") != key]
+        try:
+            with hydra.initialize_config_module("conf", version_base="1.3"):
+                cfg = hydra.compose("config", others)
+            inside = OmegaConf.select(cfg, parent) if parent else cfg
+        except (HydraException, OmegaConfBaseException):
+            inside = None
+        if isinstance(inside, DictConfig):
+            return str(unknown(key, value, map(str, inside), last))
+    return re.sub(r" See https?://\S+.*", "", text)

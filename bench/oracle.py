@@ -1,0 +1,195 @@
+"""The only door from an algorithm to a task's derivatives, and the meter on that door."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bench.task import Batch, Loss, Partials, Task, Wrt
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Oracle:
+    """Counted derivatives of one task.
+
+    Names follow the papers: g_y is the partial gradient of the lower loss in y, g_yy its
+    Hessian, g_xy its mixed derivative. `calls` counts evaluations, `samples` weighs each by
+    its batch size. A joint gradient at one point counts once. The keys are value_f, value_g,
+    grad_f, grad_g, hvp_g, jvp_g, lmo and project (the last two have no samples).
+    """
+
+    def __init__(self, task: Task):
+        self.task = task
+        self.calls: Counter[str] = Counter()
+        self.samples: Counter[str] = Counter()
+
+    def f(self, x: Tensor, y: Tensor, xi: Batch) -> Tensor:
+        """f(x, y; xi), a scalar."""
+        self._count("value_f", xi)
+        return self.task.upper(x, y, xi)
+
+    def g(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
+        """g(x, y; zeta), a scalar."""
+        self._count("value_g", zeta)
+        return self._lower(x, y, zeta)
+
+    def grad_f(self, x: Tensor, y: Tensor, xi: Batch) -> tuple[Tensor, Tensor]:
+        """(df/dx, df/dy), counted once."""
+        return _both(self._grad("grad_f", x, y, xi, "xy"))
+
+    def f_x(self, x: Tensor, y: Tensor, xi: Batch) -> Tensor:
+        """df/dx, shaped as x."""
+        return _first(self._grad("grad_f", x, y, xi, "x"))
+
+    def f_y(self, x: Tensor, y: Tensor, xi: Batch) -> Tensor:
+        """df/dy, shaped as y."""
+        return _second(self._grad("grad_f", x, y, xi, "y"))
+
+    def grad_g(self, x: Tensor, y: Tensor, zeta: Batch) -> tuple[Tensor, Tensor]:
+        """(dg/dx, dg/dy), counted once."""
+        return _both(self._grad("grad_g", x, y, zeta, "xy"))
+
+    def g_x(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
+        """dg/dx, shaped as x."""
+        return _first(self._grad("grad_g", x, y, zeta, "x"))
+
+    def g_y(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
+        """dg/dy, shaped as y."""
+        return _second(self._grad("grad_g", x, y, zeta, "y"))
+
+    def products(self, x: Tensor, y: Tensor, zeta: Batch) -> "Products":
+        """Jacobian- and Hessian-vector products at (x, y), linearised once; each use counts."""
+        return Products(self, zeta, self._linearise(x, y, zeta)[1])
+
+    def g_yy(self, x: Tensor, y: Tensor, zeta: Batch) -> Product:
+        """v -> (d2g/dy2) v. Linearised once; every product counts."""
+        return Products(self, zeta, self._linearise(x, y, zeta)[1]).yy
+
+    def g_xy(self, x: Tensor, y: Tensor, zeta: Batch) -> Product:
+        """v -> d/dx <g_y(x, y), v>. Linearised once; every product counts."""
+        return Products(self, zeta, self._linearise(x, y, zeta)[1]).xy
+
+    def linearised_g_y(self, x: Tensor, y: Tensor, zeta: Batch) -> "tuple[Tensor, Products]":
+        """(g_y, its products) at (x, y): what an unrolled method keeps of an inner step."""
+        slope, product = self._linearise(x, y, zeta)
+        self._count("grad_g", zeta)
+        return slope(), Products(self, zeta, product)
+
+    def lmo(self, slope: Tensor) -> Tensor:
+        """argmin over the feasible set of <slope, .>."""
+        if self.task.feasible.lmo is None:
+            raise TypeError("this task's feasible set has no linear minimisation oracle")
+        self.calls["lmo"] += 1
+        return self.task.feasible.lmo(slope)
+
+    def project(self, x: Tensor) -> Tensor:
+        """The closest point of the feasible set; x itself, uncounted, where all is feasible."""
+        if self.task.feasible.project is None:
+            return x
+        self.calls["project"] += 1
+        return self.task.feasible.project(x)
+
+    def project_y(self, y: Tensor) -> Tensor:
+        """As `project`, for the lower variable."""
+        if self.task.lower_feasible.project is None:
+            return y
+        self.calls["project"] += 1
+        return self.task.lower_feasible.project(y)
+
+    def start(self, y: Tensor, zeta: Batch = None) -> Tensor:
+        """Where the inner loop begins: y itself (warm start) unless the task says otherwise."""
+        return self.task.start(y, zeta)
+
+    def _count(self, what: str, batch: Batch) -> None:
+        self.calls[what] += 1
+        self.samples[what] += self.task.count(batch)
+
+    @property
+    def _lower(self) -> Loss:
+        if self.task.lower is None:
+            raise TypeError("this task has a single level: it has no lower loss")
+        return self.task.lower
+
+    def _grad(self, what: str, x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
+        self._count(what, batch)
+        upper = what == "grad_f"
+        closed = self.task.upper_derivatives if upper else self.task.lower_derivatives
+        if closed is not None:
+            return closed.grad(x, y, batch, wrt)
+        loss = self.task.upper if upper else self._lower
+        with torch.enable_grad():
+            x, y = _leaf(x), _leaf(y)
+            return _partials(loss(x, y, batch), x, y, wrt)
+
+    def _linearise(
+        self, x: Tensor, y: Tensor, zeta: Batch
+    ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
+        """(slope, product) at (x, y), as `Derivatives` has them."""
+        closed = self.task.lower_derivatives
+        if closed is not None and closed.linearise is not None:
+            return closed.linearise(x, y, zeta)
+        with torch.enable_grad():
+            x, y = _leaf(x), _leaf(y)
+            slope = _second(_partials(self._lower(x, y, zeta), x, y, "y", create_graph=True))
+
+        def product(v: Tensor, wrt: Wrt) -> Partials:
+            return _partials(slope, x, y, wrt, v, retain_graph=True)
+
+        return slope.detach, product
+
+
+class Products:
+    """Counted products with the second derivatives of the lower loss at one point."""
+
+    def __init__(self, oracle: Oracle, zeta: Batch, product: Callable[[Tensor, Wrt], Partials]):
+        self.oracle, self.zeta, self.product = oracle, zeta, product
+
+    def xy(self, v: Tensor) -> Tensor:
+        """d/dx <g_y, v>, shaped as x."""
+        self.oracle._count("jvp_g", self.zeta)
+        return _first(self.product(v, "x"))
+
+    def yy(self, v: Tensor) -> Tensor:
+        """(d2g/dy2) v, shaped as y."""
+        self.oracle._count("hvp_g", self.zeta)
+        return _second(self.product(v, "y"))
+
+    def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(xy(v), yy(v)): counted as one of each, though they share their work."""
+        self.oracle._count("jvp_g", self.zeta)
+        self.oracle._count("hvp_g", self.zeta)
+        return _both(self.product(v, "xy"))
+
+
+def _leaf(t: Tensor) -> Tensor:
+    return t.detach().requires_grad_()
+
+
+def _partials(
+    value: Tensor, x: Tensor, y: Tensor, wrt: Wrt, v: Tensor | None = None, **graph: bool
+) -> Partials:
+    """The gradient of <value, v> in what wrt names; zero where value does not depend on it."""
+    inputs = [t for name, t in (("x", x), ("y", y)) if name in wrt]
+    if value.requires_grad:
+        found = torch.autograd.grad(
+            value, inputs, v, allow_unused=True, materialize_grads=True, **graph
+        )
+    else:
+        found = tuple(torch.zeros_like(t) for t in inputs)
+    return (found[0] if "x" in wrt else None, found[-1] if "y" in wrt else None)
+
+
+def _first(partials: Partials) -> Tensor:
+    assert partials[0] is not None
+    return partials[0]
+
+
+def _second(partials: Partials) -> Tensor:
+    assert partials[1] is not None
+    return partials[1]
+
+
+def _both(partials: Partials) -> tuple[Tensor, Tensor]:
+    return _first(partials), _second(partials)

@@ -1,0 +1,129 @@
+"""What a run is called, and the files of its folder. README.md lists them."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from bench.settings import BadSetting
+
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf")
+
+
+def name(config: Mapping[str, Any]) -> str:
+    """task/algorithm/hash of what determines the result: not of where and how it is computed."""
+    run = {key: config["run"][key] for key in ("steps", "every", "seconds", "dtype")}
+    what = {key: config[key] for key in ("task", "algorithm", "seed")} | {"run": run}
+    key = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=5).hexdigest()
+    task, algorithm = (
+        config[part]["_target_"].rpartition(".")[2] for part in ("task", "algorithm")
+    )
+    return f"{task}/{algorithm}/{key}"
+
+
+def write(path: Path, text: str) -> None:
+    """All of the file or nothing: written beside it, then renamed."""
+    new = path.with_name(path.name + ".new")
+    with new.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def write_json(path: Path, values: Any) -> None:
+    write(path, json.dumps(values, indent=1) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The file's content; raises BadSetting if it is damaged."""
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        raise BadSetting(f"{path} is damaged: write run.force=true to start again") from None
+
+
+def write_yaml(path: Path, values: Any) -> None:
+    write(path, yaml.safe_dump(values, sort_keys=False))
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The rows of history.jsonl; a last line that a kill cut short is left out."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def keep_rows(path: Path, upto: int) -> None:
+    """Drop the rows of steps after `upto`: an interrupted run measured them past its checkpoint."""
+    rows = [row for row in read_history(path) if row["step"] <= upto]
+    write(path, "".join(line(row) for row in rows))
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with null for what is not finite: JSON has no word for it."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row as a line of history.jsonl."""
+    return json.dumps(finite(row)) + "\n"
+
+
+def environment(device: torch.device, threads: int, sources: Mapping[str, str]) -> dict[str, Any]:
+    """What the run's bits may depend on beyond its configuration."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "python": platform.python_version(),
+        "packages": {package: version(package) for package in PACKAGES},
+        "git": _git(),
+        "cpu": _cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": gpu,
+        "cuda": torch.version.cuda if gpu else None,
+        "device": device.type,
+        "threads": threads,
+        "data": dict(sources),
+    }
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What changed between two environments: key -> [old, new]."""
+    keys: Iterable[str] = [*old, *(key for key in new if key not in old)]
+    return {key: [old.get(key), new.get(key)] for key in keys if old.get(key) != new.get(key)}
+
+
+def _git() -> dict[str, Any] | None:
+    def git(*arguments: str) -> str:
+        here = Path(__file__).parent
+        command = ["git", "-C", str(here), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None  # an installed copy, or no git
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,38 @@
+"""Randomness by name: the i-th lower batch of step k depends on nothing but its name."""
+
+from hashlib import blake2b
+
+from torch import Generator
+
+from bench.task import Batch, Sampler, Task
+
+
+def generator(*name: int | str) -> Generator:
+    """A CPU generator seeded by the name: the same on every device and in every order."""
+    digest = blake2b(repr(name).encode(), digest_size=8).digest()
+    return Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+class Draw:
+    """The batches of one step, drawn when asked for.
+
+    The i-th upper (lower) batch of step k under seed s is named (s, "upper", k, i).
+    size=None asks for all the data there is at this step.
+    """
+
+    def __init__(self, task: Task, seed: int, step: int):
+        self.task, self.seed, self.step = task, seed, step
+        self.turns = {"upper": 0, "lower": 0}
+
+    def f(self, size: int | None = None) -> Batch:
+        """A batch for the upper loss."""
+        return self._draw("upper", self.task.draw_upper, size)
+
+    def g(self, size: int | None = None) -> Batch:
+        """A batch for the lower loss."""
+        return self._draw("lower", self.task.draw_lower, size)
+
+    def _draw(self, side: str, sampler: Sampler, size: int | None) -> Batch:
+        turn = self.turns[side]
+        self.turns[side] += 1
+        return sampler(generator(self.seed, side, self.step, turn), self.step, size)

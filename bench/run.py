@@ -1,0 +1,96 @@
+"""One run: owns the clock and the order of things; knows no task, no algorithm, no file."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm, State
+from bench.oracle import Oracle
+from bench.rng import Draw, generator
+from bench.task import Task
+
+
+class Standing(NamedTuple):
+    """How far a run is: all it takes to go on exactly."""
+
+    step: int
+    state: State
+    calls: Counter[str] = Counter()
+    samples: Counter[str] = Counter()
+    seconds: float = 0.0
+    info: Mapping[str, Tensor] = {}  # what the last step saw; for the row, not for going on
+
+
+class Diverged(Exception):
+    """x or y is no longer finite."""
+
+
+def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
+    """The standing before the first step."""
+    return Standing(0, algorithm.init(*task.init(generator(seed, "init"))))
+
+
+def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
+    """One step. The randomness of step k is named by (seed, k), so nothing else need be kept."""
+    oracle = Oracle(task)
+    state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
+    calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
+    return Standing(s.step + 1, state, calls, samples, s.seconds, info)
+
+
+def run(
+    task: Task,
+    algorithm: Algorithm,
+    *,
+    seed: int,
+    steps: int,
+    every: int,
+    seconds: float | None = None,
+    start: Standing | None = None,
+    measured: Callable[[dict[str, Any]], None] = lambda row: None,
+    paused: Callable[[Standing], None] = lambda standing: None,
+    now: Callable[[], float] = time.perf_counter,
+) -> Standing:
+    """Take steps until there are `steps`, or `seconds` of them; measure at every `every`-th.
+
+    measured gets each row: before the first step, at multiples of `every`, and at the end.
+    paused is called between chunks of steps, off the clock, with a standing from which `start`
+    goes on to the same bits. now must wait for the device. Raises Diverged.
+    """
+    s = start or first(task, algorithm, seed)
+    with torch.no_grad():
+        if start is None:
+            measured(row(task, s))
+        chunk = 1
+        while s.step < steps and (seconds is None or s.seconds < seconds):
+            target = min(s.step - s.step % every + every, steps)
+            many = min(chunk, target - s.step)
+            begin = now()
+            for _ in range(many):
+                s = advance(task, algorithm, seed, s)
+            spent = now() - begin
+            s = s._replace(seconds=s.seconds + spent)
+            chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
+            if s.step == target or (seconds is not None and s.seconds >= seconds):
+                measured(row(task, s))
+                if not (s.state.x.isfinite().all() and s.state.y.isfinite().all()):
+                    raise Diverged(f"x or y is not finite at step {s.step}")
+            paused(s)
+    return s
+
+
+def row(task: Task, s: Standing) -> dict[str, Any]:
+    """step, seconds, the task's metrics, calls/*, samples/*, and what the last step saw as info/*."""
+    metrics = task.evaluate(s.state.x, s.state.y, s.step)
+    return {
+        "step": s.step,
+        "seconds": s.seconds,
+        **{key: float(value) for key, value in metrics.items()},
+        **{f"calls/{key}": count for key, count in sorted(s.calls.items())},
+        **{f"samples/{key}": count for key, count in sorted(s.samples.items())},
+        **{f"info/{key}": float(value) for key, value in s.info.items()},
+    }

@@ -1,0 +1,86 @@
+"""What a person at a terminal sees of a run: a bar while it goes, a table when it ends."""
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+COSTS = {
+    "value_f": "values of f",
+    "value_g": "values of g",
+    "grad_f": "gradients of f",
+    "grad_g": "gradients of g",
+    "hvp_g": "Hessian-vector products",
+    "jvp_g": "Jacobian-vector products",
+    "lmo": "linear minimisations",
+    "project": "projections",
+}
+
+
+class Screen:
+    """A progress bar on standard error; nothing where that is no terminal."""
+
+    def __init__(self, name: str, steps: int, done: int, metric: str):
+        self.metric = metric
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps, left"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[seen]}"),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
+        title = " ".join(name.split("/")[:2])
+        self.task = self.bar.add_task(title, total=steps, completed=done, seen="")
+
+    def __enter__(self) -> None:
+        self.bar.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+
+    def at(self, step: int) -> None:
+        self.bar.update(self.task, completed=step)
+
+    def measured(self, row: dict[str, Any]) -> None:
+        self.bar.update(self.task, seen=f"{self.metric} {row[self.metric]:.4g}")
+
+
+def show(summary: dict[str, Any], folder: Path, remark: str = "") -> None:
+    """The end of a run as a table on standard output."""
+    last = summary["last"]
+    table = Table(title=summary["name"], title_justify="left", show_header=False, box=None)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    if summary["status"] != "done":
+        table.add_row(summary["status"], summary["reason"])
+    for key, value in last.items():
+        if "/" not in key and key not in ("step", "seconds"):
+            table.add_row(key.replace("_", " "), "not finite" if value is None else f"{value:.4g}")
+    for key, value in summary["references"].items():
+        table.add_row(key.replace("_", " "), f"{value:.4g}", style="dim")
+    table.add_section()
+    for key, label in COSTS.items():
+        if f"calls/{key}" in last:
+            samples = last.get(f"samples/{key}", 0)
+            over = f" over {samples:,} samples" if samples > last[f"calls/{key}"] else ""
+            table.add_row(label, f"{last[f'calls/{key}']:,}{over}")
+    table.add_row("steps", f"{last['step']:,}")
+    table.add_row("seconds of steps", f"{last['seconds']:.3g}")
+    table.add_row("peak memory", f"{summary['peak_memory_mb']['process']:,.0f} MB")
+    console = Console(soft_wrap=True)
+    console.print(table)
+    console.print(f"{folder}", highlight=False)
+    if remark:
+        console.print(remark, highlight=False)

@@ -1,0 +1,117 @@
+"""Settings are the arguments of functions: a function's signature is the schema of its yaml.
+
+`checked` holds a configuration against the signatures it will call, before any work, and
+fills in the defaults; `build` then calls them. A wrong setting is refused in one line.
+"""
+
+import difflib
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import ConfigDict, Field, ValidationError, create_model
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]  # a momentum or a decay
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+
+PACKAGES = ("tasks", "algorithms", "bench")  # a `_target_` elsewhere is refused
+
+
+class BadSetting(Exception):
+    """One line that names the setting, its value, and what to write instead."""
+
+
+def checked(node: Any, path: str, wants: Any = None, given: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`node` with every default filled in and every value of its declared type.
+
+    path: where the node stands in the configuration, for messages. wants: the type that its
+    `_target_` must return. given: parameters that the caller of `build` supplies itself.
+    Raises BadSetting.
+    """
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise BadSetting(f"{path}={node}: expected a group with _target_, as in conf/")
+    target = node["_target_"]
+    function = locate(target, path)
+    hints = get_type_hints(function, include_extras=True)
+    returns = function if inspect.isclass(function) else hints.get("return")
+    if wants is not None and returns is not wants:
+        kind = getattr(wants, "__name__", wants)
+        raise BadSetting(f"{path}._target_={target}: does not give a {kind}")
+    values = {key: value for key, value in node.items() if key != "_target_"}
+    nested: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in given:
+            continue
+        hint = hints.get(name, Any)
+        if isinstance(values.get(name), dict) and "_target_" in values[name]:
+            nested[name] = checked(values.pop(name), f"{path}.{name}", hint)
+            continue
+        missing = parameter.default is inspect.Parameter.empty
+        fields[name] = (hint, ... if missing else parameter.default)
+    plain = validated(fields, values, path, extra=tuple(nested))
+    return {"_target_": target, **{k: nested.get(k, plain.get(k)) for k in [*fields, *nested]}}
+
+
+def validated(
+    fields: dict[str, Any], values: dict[str, Any], path: str, extra: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """`values` held against `fields` (name -> (type, default)); raises BadSetting."""
+    for key in values:
+        if key not in fields:
+            raise unknown(f"{path}.{key}".lstrip("."), values[key], [*fields, *extra], key)
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True, validate_default=False)
+    try:
+        # through JSON, where lists may be tuples and nothing else is converted
+        model = create_model("Settings", __config__=config, **fields)
+        return model.model_validate_json(json.dumps(values)).model_dump()
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([path, *map(str, first["loc"])]).lstrip(".")
+        if first["type"] == "missing":
+            raise BadSetting(f"{where} is not set: write {where}=...") from None
+        message = first["msg"][0].lower() + first["msg"][1:]
+        shown = json.dumps(first["input"]).strip('"')
+        raise BadSetting(f"{where}={shown}: {message}") from None
+
+
+def unknown(where: str, value: Any, known: Iterable[str], key: str) -> BadSetting:
+    """The refusal of a name that does not exist, with those that do."""
+    known = sorted(known)
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    names = ", ".join(known) if known else "nothing"
+    return BadSetting(f"{where}={value}: no such setting; {hint}there is {names}")
+
+
+def locate(target: Any, path: str) -> Callable[..., Any]:
+    """The function or dataclass named `package.module.name`, from this project only."""
+    package, _, _ = str(target).partition(".")
+    module_name, _, name = str(target).rpartition(".")
+    here = f"{path}._target_={target}"
+    if package not in PACKAGES or name.startswith("_"):
+        raise BadSetting(f"{here}: only functions of {', '.join(PACKAGES)} may be named")
+    try:
+        function = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError):
+        raise BadSetting(f"{here}: there is no such function") from None
+    if not callable(function) or getattr(function, "__module__", None) != module_name:
+        raise BadSetting(f"{here}: this is not a function defined in {module_name}")
+    return function
+
+
+def build(node: dict[str, Any], *given: Any) -> Any:
+    """Call what a checked node names, innermost first; `given` come before its settings."""
+    settings = {
+        key: build(value) if isinstance(value, dict) and "_target_" in value else value
+        for key, value in node.items()
+        if key != "_target_"
+    }
+    return locate(node["_target_"], "")(*given, **settings)

@@ -1,0 +1,85 @@
+"""What a task is: two losses, two samplers, a start, a yardstick."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+Batch = Any  # whatever the losses take as data: a tuple of tensors, a time index, ...
+Loss = Callable[[Tensor, Tensor, Batch], Tensor]  # (x, y, batch) -> scalar
+Sampler = Callable[[Generator, int, int | None], Batch]  # (randomness, step, size); None: all
+Wrt = Literal["x", "y", "xy"]  # which partial derivatives are wanted
+Partials = tuple[Tensor | None, Tensor | None]  # (in x, in y); None where not wanted
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a task is built for, given by the runner and no part of the task's settings."""
+
+    seed: int = 0
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype = torch.float32
+    data_root: Path = Path()
+    download: bool = False
+
+
+class Derivatives(NamedTuple):
+    """A loss's derivatives in closed form, for the oracle to use in place of autograd.
+
+    grad(x, y, batch, wrt) -> (partial in x, partial in y).
+    linearise(x, y, batch) -> (slope, product): slope() is the partial gradient in y, and
+    product(v, wrt) -> (d/dx <slope, v>, d/dy <slope, v>), the mixed and the Hessian product.
+    """
+
+    grad: Callable[[Tensor, Tensor, Batch, Wrt], Partials]
+    linearise: (
+        Callable[
+            [Tensor, Tensor, Batch],
+            tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]],
+        ]
+        | None
+    ) = None
+
+
+@dataclass(frozen=True)
+class Set:
+    """A feasible set, known by its projection, its linear minimisation oracle, or both."""
+
+    project: Callable[[Tensor], Tensor] | None = None
+    lmo: Callable[[Tensor], Tensor] | None = None  # slope -> argmin <slope, .>
+
+
+def no_data(rng: Generator, step: int, size: int | None) -> Batch:
+    """The sampler of a problem that has no data."""
+    return None
+
+
+@dataclass(frozen=True)
+class Task:
+    """min_x upper(x, y*(x)) over `feasible`, where y*(x) = argmin_y lower(x, y).
+
+    x and y are single tensors of any shape; a task with structured parameters packs them.
+    A single-level task has no `lower` and an empty y. An online task is one whose samplers
+    use the step: f_t(x, y) is upper(x, y, draw_upper(rng, t, None)). A minimax task has
+    lower = -upper.
+    """
+
+    upper: Loss
+    init: Callable[[Generator], tuple[Tensor, Tensor]]
+    evaluate: Callable[[Tensor, Tensor, int], dict[str, Tensor]]  # neither timed nor counted
+    metric: str  # the one of `evaluate` to watch
+    lower: Loss | None = None
+    draw_upper: Sampler = no_data
+    draw_lower: Sampler = no_data
+    count: Callable[[Batch], int] = lambda batch: 1  # samples in a batch
+    start: Callable[[Tensor, Batch], Tensor] = lambda y, batch: y  # y_k^0; default: warm start
+    feasible: Set = Set()  # of x
+    lower_feasible: Set = Set()  # of y
+    upper_derivatives: Derivatives | None = None
+    lower_derivatives: Derivatives | None = None
+    optimum: Mapping[str, Tensor] | None = None  # for tests and `evaluate`; algorithms never see it
+    sources: Mapping[str, str] = field(default_factory=dict)  # data file -> SHA-256
+    references: Callable[[], dict[str, float]] | None = None  # lines to hold the end result against

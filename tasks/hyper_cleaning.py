@@ -1,0 +1,321 @@
+"""Data hyper-cleaning: weigh each training sample, some of them mislabelled, so that the model
+trained on the weighted set is best on a clean validation set.
+
+    f(x, y) = mean CE on validation,   g(x, y) = (1/n) sum_i sigma(x_i) CE_i(y) + c |y|^2,
+
+with x in R^n one weight per training sample and y in R^{10 x d} a linear softmax model. BOME
+(Ye et al. 2022, section 6.2 and A.4) and stocBiO (Ji et al. 2021, section 5.2) both use it; the
+papers print a sum over i, both released codes take the mean, and the papers' step sizes only
+suit the mean.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.sets import box
+from bench.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate
+from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
+from tasks.data.images import Images, Part, Split, load
+from tasks.linear import Rows, curved, logits, residual, sample_losses, transposed_product
+
+Protocol = Literal["bome", "stocbio"]
+Variant = Literal["paper", "code"]
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Where theta_0 comes from: heavy-ball descent on the corrupted training set (unweighted).
+
+    with_validation: the clean validation set is added. l2: plus l2 |y|^2. best: keep the iterate
+    of least loss on val2, else the last. steps = 0: theta_0 is the random start.
+    """
+
+    steps: Natural = 0
+    lr: Positive = 0.01
+    momentum: Rate = 0.9
+    l2: NonNegative = 0.001
+    with_validation: bool = False
+    best: bool = False
+
+
+def hyper_cleaning(
+    context: Context,
+    data: Images,
+    pretraining: Pretraining,
+    protocol: Protocol = "bome",
+    variant: Variant = "paper",
+    corruption: Fraction = 0.5,
+    redraw: Literal["any", "other"] = "any",
+    weighting: Literal["clip", "sigmoid"] | None = None,
+    coupling: Literal["weighted", "means"] | None = None,
+    start: Finite | None = None,
+    clamp: bool | None = None,
+    bias: Literal["none", "column", "aliased"] | None = None,
+    standardise: bool | None = None,
+    resplit: bool | None = None,
+    c: NonNegative = 0.001,
+    upper_data: Literal["validation", "noisy", "clean", "restored"] = "validation",
+    references: bool = False,
+) -> Task:
+    """Hyper-cleaning; a setting left at None is that of the protocol and variant.
+
+    corruption: the fraction of training labels redrawn from all 10 classes (redraw "any": a
+    tenth of them come out right) or from the 9 wrong ones ("other").
+    weighting: sigma, clip to [0, 1] (bome) or sigmoid (stocbio). coupling "means": the released
+    stocBiO multiplies mean CE with mean sigma. start: every x_i at first, .5 (bome) or 0.
+    clamp: x is kept in [0, 1] after each step (bome, code). bias: "column" appends a constant
+    feature; "aliased" gives the last pixel's weight that role too (bome, code).
+    standardise: subtract the training images' mean and divide by their deviation, both scalars
+    (bome). resplit: split, corruption and theta_0 follow the run's seed; the released BOME has
+    saved one of each.
+    upper_data: what f is the loss of. "noisy": training and validation sets as given, "clean":
+    validation and the correctly labelled training part, "restored": validation and training with
+    all labels put right (what the released BOME's clean line uses); for reference lines.
+    references: train the validation-only line too and report it.
+    """
+    bome, code = protocol == "bome", variant == "code"
+    sigma = weighting or ("clip" if bome else "sigmoid")
+    coupled = coupling or ("means" if code and not bome else "weighted")
+    x_0 = start if start is not None else (0.5 if sigma == "clip" else 0.0)
+    clamped = clamp if clamp is not None else (code and bome)
+    with_bias = bias or ("aliased" if code and bome else "none")
+    scaled = standardise if standardise is not None else bome
+    seed = context.seed if (resplit if resplit is not None else not (code and bome)) else 0
+
+    split = load(data, context, "hyper_cleaning", seed)
+    truth = split.train.labels
+    labels = corrupted(truth, corruption, redraw, generator("corruption", seed))
+    features = _prepared(split, with_bias, scaled, context)
+    train = Part(features["train"], labels.to(context.device))
+    val, val2, test = (
+        Part(features[k], getattr(split, k).labels.to(context.device))
+        for k in ("val", "val2", "test")
+    )
+    upper_part = {
+        "validation": lambda: val,
+        "noisy": lambda: _joined(train, val),
+        "clean": lambda: _joined(_rows(train, labels == truth), val),
+        "restored": lambda: _joined(Part(train.features, truth.to(context.device)), val),
+    }[upper_data]()
+    n = len(labels)
+
+    def weights(x: Tensor) -> Tensor:
+        return x.clamp(0, 1) if sigma == "clip" else torch.sigmoid(x)
+
+    def weights_slope(x: Tensor) -> Tensor:
+        if sigma == "clip":
+            return ((x >= 0) & (x <= 1)).to(x)  # as torch.clamp has it
+        s = torch.sigmoid(x)
+        return s * (1 - s)
+
+    def upper(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
+        return F.cross_entropy(logits(y, batch.features), batch.labels)
+
+    def lower(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
+        z = logits(y, batch.features)
+        w = weights(x if batch.index is None else x[batch.index])
+        if coupled == "means":
+            return F.cross_entropy(z, batch.labels) * w.mean() + c * y.square().sum()
+        return (w * F.cross_entropy(z, batch.labels, reduction="none")).mean() + c * (
+            y.square().sum()
+        )
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        z = {name: logits(y, p.features) for name, p in {"test": test, "val2": val2}.items()}
+        kept, right = weights(x) > 0.5, (labels == truth).to(x.device)
+        hit = (kept & right).sum()
+        return {
+            "test_accuracy": (z["test"].argmax(1) == test.labels).to(y).mean(),
+            "test_loss": F.cross_entropy(z["test"], test.labels),
+            "val2_accuracy": (z["val2"].argmax(1) == val2.labels).to(y).mean(),
+            "val2_loss": F.cross_entropy(z["val2"], val2.labels),
+            "val_loss": upper(x, y, Rows(*val, None)),
+            "cleaning_f1": 2 * hit.to(y) / (kept.sum() + right.sum()).clamp(min=1),
+        }
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        theta_0 = _first_model(pretraining, train, val, val2, seed, split.sources, context)
+        return torch.full((n,), x_0, dtype=context.dtype, device=context.device), theta_0
+
+    def reference_lines() -> dict[str, float]:
+        line = replace(pretraining, steps=max(2000, pretraining.steps), l2=0.0, best=True)
+        y = _descended(_random_model(val, seed, context), val, val2, line)
+        return {"test_accuracy of validation only": float(_accuracy(y, test))}
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        init=init,
+        evaluate=evaluate,
+        metric="test_accuracy",
+        draw_upper=_sampler(upper_part),
+        draw_lower=_sampler(train),
+        count=lambda batch: len(batch.labels),
+        feasible=box(0.0, 1.0) if clamped else Set(),
+        upper_derivatives=Derivatives(_upper_grad),
+        lower_derivatives=_lower_derivatives(weights, weights_slope, c)
+        if coupled == "weighted"
+        else None,
+        sources=split.sources,
+        references=reference_lines if references else None,
+    )
+
+
+def corrupted(truth: Tensor, rate: float, redraw: str, rng: Generator) -> Tensor:
+    """Labels with round(rate n) of them redrawn from all 10 classes, or from the wrong 9."""
+    chosen = torch.randperm(len(truth), generator=rng)[: round(rate * len(truth))]
+    labels = truth.clone()
+    if redraw == "any":
+        labels[chosen] = torch.randint(10, (len(chosen),), generator=rng)
+    else:
+        shift = torch.randint(1, 10, (len(chosen),), generator=rng)
+        labels[chosen] = (truth[chosen] + shift) % 10
+    return labels
+
+
+def _prepared(split: Split, bias: str, scaled: bool, context: Context) -> dict[str, Tensor]:
+    mean, deviation = 0.0, 1.0
+    if scaled:
+        pixels = split.train.features
+        mean, deviation = float(pixels.mean()), float(pixels.std()) + 1e-4
+    ready = {}
+    for name in ("train", "val", "val2", "test"):
+        z = ((getattr(split, name).features - mean) / deviation).to(context.device, context.dtype)
+        if bias == "column":
+            z = torch.cat([z, torch.ones_like(z[:, :1])], 1)
+        elif bias == "aliased":  # y_last (z_last + 1) = y_last z_last + y_last
+            z[:, -1] += 1
+        ready[name] = z.contiguous()
+    return ready
+
+
+def _joined(a: Part, b: Part) -> Part:
+    return Part(torch.cat([a.features, b.features]), torch.cat([a.labels, b.labels]))
+
+
+def _rows(part: Part, which: Tensor) -> Part:
+    which = which.to(part.labels.device)
+    return Part(part.features[which], part.labels[which])
+
+
+def _sampler(part: Part) -> Callable[[Generator, int, int | None], Batch]:
+    """All rows, or `size` of them drawn with replacement."""
+
+    def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        if size is None:
+            return Rows(part.features, part.labels, None)
+        i = torch.randint(len(part.labels), (size,), generator=rng).to(part.labels.device)
+        return Rows(part.features[i], part.labels[i], i)
+
+    return draw
+
+
+def _upper_grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
+    f_x = torch.zeros_like(x) if "x" in wrt else None  # f does not see the weights
+    if "y" not in wrt:
+        return f_x, None
+    r = residual(logits(y, batch.features), batch.labels).div_(len(batch.labels))
+    return f_x, transposed_product(r, batch.features)
+
+
+def _lower_derivatives(
+    weights: Callable[[Tensor], Tensor], weights_slope: Callable[[Tensor], Tensor], c: float
+) -> Derivatives:
+    """Those of (1/n) sum_i w(x_i) CE_i(y) + c |y|^2; tasks/linear.py has the formulas."""
+
+    def over_batch(x: Tensor, values: Tensor, batch: Rows) -> Tensor:  # (1/n) w'(x_i) values_i
+        if batch.index is None:
+            return weights_slope(x) * values / len(values)
+        part = weights_slope(x[batch.index]) * values / len(values)
+        return torch.zeros_like(x).index_add(0, batch.index, part)  # a row may be drawn twice
+
+    def scaled_weights(x: Tensor, batch: Rows) -> Tensor:
+        w = weights(x if batch.index is None else x[batch.index])
+        return (w / len(batch.labels))[:, None]
+
+    def grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
+        z = logits(y, batch.features)
+        g_x = over_batch(x, sample_losses(z, batch.labels), batch) if "x" in wrt else None
+        if "y" not in wrt:
+            return g_x, None
+        r = residual(z, batch.labels).mul_(scaled_weights(x, batch))
+        return g_x, transposed_product(r, batch.features).add_(y, alpha=2 * c)
+
+    def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
+        r = residual(logits(y, batch.features), batch.labels)
+        w = scaled_weights(x, batch)
+
+        def slope() -> Tensor:
+            return transposed_product(r * w, batch.features).add_(y, alpha=2 * c)
+
+        def product(v: Tensor, wrt: Wrt) -> Partials:
+            u = logits(v, batch.features)
+            mixed = over_batch(x, (r * u).sum(1), batch) if "x" in wrt else None
+            if "y" not in wrt:
+                return mixed, None
+            p = r.scatter_add(1, batch.labels[:, None], torch.ones_like(r[:, :1]))
+            hessian = transposed_product(curved(p, u).mul_(w), batch.features)
+            return mixed, hessian.add_(v, alpha=2 * c)
+
+        return slope, product
+
+    return Derivatives(grad, linearise)
+
+
+def _random_model(part: Part, seed: int, context: Context) -> Tensor:
+    """Uniform in +-1/sqrt(d), torch's default for a linear layer; [10, d]."""
+    d = part.features.shape[1]
+    uniform = torch.rand(10, d, generator=generator("model", seed), dtype=torch.float64)
+    return ((2 * uniform - 1) / math.sqrt(d)).to(context.device, context.dtype)
+
+
+def _accuracy(y: Tensor, part: Part) -> Tensor:
+    return (logits(y, part.features).argmax(1) == part.labels).to(y).mean()
+
+
+def _descended(y: Tensor, on: Part, val2: Part, how: Pretraining) -> Tensor:
+    """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
+    velocity, best, least = torch.zeros_like(y), y, math.inf
+    for _ in range(how.steps):
+        r = residual(logits(y, on.features), on.labels).div_(len(on.labels))
+        velocity = how.momentum * velocity + transposed_product(r, on.features) + 2 * how.l2 * y
+        y = y - how.lr * velocity
+        if (
+            how.best
+            and (loss := float(F.cross_entropy(logits(y, val2.features), val2.labels))) <= least
+        ):
+            best, least = y, loss
+    return best if how.best else y
+
+
+def _first_model(
+    how: Pretraining, train: Part, val: Part, val2: Part, seed: int, sources: Any, context: Context
+) -> Tensor:
+    """theta_0; a long pretraining is kept under data.root/derived, named by all it depends on."""
+    y = _random_model(train, seed, context)
+    on = _joined(train, val) if how.with_validation else train
+    if how.steps * on.features.numel() < 1e10:
+        return _descended(y, on, val2, how)
+    described = [asdict(how), sources, str(context.dtype), context.device.type]
+    digest = hashlib.blake2b(repr(described).encode(), digest_size=10)
+    for part in (y, on.features[::97], on.labels, val2.features[::97], val2.labels):
+        digest.update(part.cpu().numpy().tobytes())
+    path = context.data_root / "derived" / f"hyper_cleaning-{digest.hexdigest()}.pt"
+    if path.is_file():
+        return torch.load(path, weights_only=True, map_location=context.device)
+    y = _descended(y, on, val2, how)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(y.cpu(), path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+    except OSError:
+        pass  # a data root that cannot be written to costs time, nothing else
+    return y

@@ -1,0 +1,91 @@
+"""Quadratic bilevel problem with a closed-form hypergradient: the suite's measuring stick."""
+
+import torch
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.settings import Count, NonNegative, Positive
+from bench.task import Batch, Context, Task
+
+
+def quadratic(
+    context: Context,
+    p: Count = 3,
+    q: Count = 5,
+    condition: Positive = 4.0,
+    curvature: NonNegative = 0.1,
+    samples: Count = 64,
+    noise: NonNegative = 0.0,
+    instance: int = 0,
+) -> Task:
+    """f = |y - c|^2 / 2 + curvature |x|^2 / 2, g = y A y / 2 - y (B x); x in R^p, y in R^q.
+
+    A has eigenvalues spaced evenly in logarithm from 1 / condition to 1, so g is 1-smooth and
+    strongly convex with condition number `condition`; for q = 1 it is 1. With noise, c and B x
+    are shifted per sample (mean zero over the `samples`, standard deviation `noise`), so that
+    all samples together give the noiseless losses. `instance` names A, B, c; the run's seed
+    does not change them.
+    """
+    rng = generator("quadratic", p, q, instance)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    basis = torch.linalg.qr(randn(q, q)).Q
+    spectrum = torch.logspace(0, -torch.log10(torch.tensor(condition)).item(), q).double()
+    A = basis @ torch.diag(spectrum) @ basis.T
+    B, c = randn(q, p) / q**0.5, randn(q)
+    shift = noise * randn(samples, q)
+    shift = shift - shift.mean(0)
+    A, B, c, shift = (t.to(context.device, context.dtype) for t in (A, B, c, shift))
+    everything = torch.arange(samples, device=context.device)
+
+    def upper(x: Tensor, y: Tensor, i: Batch) -> Tensor:
+        return 0.5 * (y - c - shift[i].mean(0)).square().sum() + 0.5 * curvature * x.square().sum()
+
+    def lower(x: Tensor, y: Tensor, i: Batch) -> Tensor:
+        return 0.5 * y @ A @ y - y @ (B @ x + shift[i].mean(0))
+
+    def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        if size is None:
+            return everything
+        return torch.randint(samples, (size,), generator=rng).to(context.device)
+
+    def solution(x: Tensor) -> Tensor:
+        return torch.linalg.solve(A, B @ x)
+
+    def hypergradient(x: Tensor) -> Tensor:
+        return curvature * x + B.T @ torch.linalg.solve(A, solution(x) - c)
+
+    hessian = curvature * torch.eye(p).to(A) + B.T @ torch.linalg.solve(A, torch.linalg.solve(A, B))
+    best = torch.linalg.solve(hessian, B.T @ torch.linalg.solve(A, c))
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        return {
+            "objective": upper(x, solution(x), everything),  # Phi(x) = f(x, y*(x))
+            "hypergradient_norm": hypergradient(x).norm(),
+            "lower_error": (y - solution(x)).norm(),
+            "distance": (x - best).norm(),
+        }
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        return A.new_zeros(p), A.new_zeros(q)
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        draw_upper=draw,
+        draw_lower=draw,
+        count=len,
+        init=init,
+        evaluate=evaluate,
+        metric="hypergradient_norm",
+        optimum={
+            "x": best,
+            "y": solution(best),
+            "A": A,
+            "B": B,
+            "c": c,
+            "curvature": A.new_tensor(curvature),
+        },
+    )

@@ -1,0 +1,178 @@
+"""The toy problems of BOME (Ye et al., NeurIPS 2022), figures 1, 3 and 4 and appendix A.1 to A.3.
+
+Each has two variants: "paper" as the text prints the problem, "code" as the released
+toy_convergence.py, toy_adv.py and toy_lls.py have it. A setting left at None is the variant's.
+Here x and y are the paper's v and theta. There are no data and no randomness.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bench.sets import box
+from bench.settings import Finite, Positive
+from bench.task import Batch, Context, Loss, Set, Task
+
+Variant = Literal["paper", "code"]
+Point = tuple[Finite, Finite]
+
+
+def toy_coreset(
+    context: Context,
+    variant: Variant = "paper",
+    start: Literal[1, 2, 3] = 1,
+    scale: Positive | None = None,
+    corner: Point | None = None,
+    third_start: Point | None = None,
+) -> Task:
+    """f = scale |theta - (3, -2)|^2, g = |theta - X softmax(v)|^2; v in R^4, theta in R^2, v0 = 0.
+
+    The optimum is the point of the hull of X's columns closest to (3, -2).
+    scale: 1, in the code .1. corner: the fourth point, (-3, 2), in the code (-3, -2).
+    third_start: theta_0 of start 3, (3.5, 1), in the code (3.5, -1).
+    """
+    code = variant == "code"
+    f_scale = scale or (0.1 if code else 1.0)
+    fourth = corner or ((-3.0, -2.0) if code else (-3.0, 2.0))
+    third = third_start or ((3.5, -1.0) if code else (3.5, 1.0))
+    tensor = _tensor(context)
+    goal = tensor([3.0, -2.0])
+    points = tensor([[1.0, 3.0], [3.0, 1.0], [-2.0, 2.0], fourth])
+    theta_0 = tensor([(0.0, 3.0), (-3.0, 1.0), third][start - 1])
+    best = _closest(points, goal)
+
+    def upper(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return f_scale * (y - goal).square().sum()
+
+    def lower(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return (y - torch.softmax(x, 0) @ points).square().sum()
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        hull = torch.softmax(x, 0) @ points
+        return {
+            "upper": upper(x, y, None),
+            "gap": lower(x, y, None),  # g - min g: min g = 0
+            "distance": (y - best).norm(),
+            "hull_distance": (hull - best).norm(),
+            "theta_1": y[0],
+            "theta_2": y[1],
+        }
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        init=lambda rng: (tensor([0.0] * 4), theta_0.clone()),
+        evaluate=evaluate,
+        metric="distance",
+        optimum={"y": best},
+    )
+
+
+def toy_minimax(
+    context: Context,
+    variant: Variant = "paper",
+    start: Point = (4.0, 4.0),
+    clamp: Positive | Literal["none"] | None = None,
+) -> Task:
+    """f = v theta, g = -v theta; the saddle point is (0, 0).
+
+    start: (v_0, theta_0). clamp: both variables stay in [-clamp, clamp]; none in the paper, 10 in
+    the code.
+    """
+    limit = clamp or (10.0 if variant == "code" else "none")
+    tensor = _tensor(context)
+
+    def upper(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return (x * y).sum()
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        distance = (x.square() + y.square()).sum().sqrt()
+        return {"upper": upper(x, y, None), "distance": distance, "v": x[0], "theta": y[0]}
+
+    return Task(
+        upper=upper,
+        lower=lambda x, y, _: -upper(x, y, _),
+        init=lambda rng: (tensor([start[0]]), tensor([start[1]])),
+        evaluate=evaluate,
+        metric="distance",
+        feasible=_clamped(limit),
+        lower_feasible=_clamped(limit),
+        optimum={"x": tensor([0.0]), "y": tensor([0.0])},
+    )
+
+
+def toy_degenerate(
+    context: Context,
+    variant: Variant = "paper",
+    losses: Variant | None = None,
+    clamp: Positive | Literal["none"] | None = None,
+) -> Task:
+    """A lower level without a unique solution; v in R, theta in R^2, start 0.
+
+    losses: the paper prints f = |theta - (v, 1)|^2, g = (theta_1 - v)^2, for which every
+    theta = (v, 1) is optimal; the code has f = (v - theta_2)^2 / 2 + (theta_1 - 1)^2 / 2 and
+    g = theta_1^2 / 2 - v theta_1, whose only optimum is v = 1, theta = (1, 1) (Liu et al., 2020).
+    clamp: theta stays in [-clamp, clamp]^2; none in the paper, 100 in the code.
+    """
+    printed = (losses or variant) == "paper"
+    limit = clamp or (100.0 if variant == "code" else "none")
+    tensor = _tensor(context)
+
+    def upper_printed(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return (y[0] - x[0]).square() + (y[1] - 1).square()
+
+    def upper_code(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return 0.5 * (x[0] - y[1]).square() + 0.5 * (y[0] - 1).square()
+
+    def lower_printed(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return (y[0] - x[0]).square()
+
+    def lower_code(x: Tensor, y: Tensor, _: Batch) -> Tensor:
+        return 0.5 * y[0].square() - x[0] * y[0]
+
+    upper: Loss = upper_printed if printed else upper_code
+    lower: Loss = lower_printed if printed else lower_code
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        least = 0 * x[0] if printed else -0.5 * x[0].square()
+        solution = (
+            torch.stack([x[0], x[0], torch.ones_like(x[0])]) if printed else tensor([1.0] * 3)
+        )
+        return {
+            "upper": upper(x, y, None),
+            "gap": lower(x, y, None) - least,  # g - min g
+            "distance": (torch.cat([x, y]) - solution).norm(),  # printed: within the slice at v
+            "v": x[0],
+            "theta_1": y[0],
+            "theta_2": y[1],
+        }
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        init=lambda rng: (tensor([0.0]), tensor([0.0, 0.0])),
+        evaluate=evaluate,
+        metric="distance",
+        lower_feasible=_clamped(limit),
+        optimum={"x": tensor([1.0]), "y": tensor([1.0, 1.0])},
+    )
+
+
+def _tensor(context: Context) -> Callable[..., Tensor]:
+    return lambda values: torch.tensor(values, dtype=context.dtype, device=context.device)
+
+
+def _clamped(limit: float | str) -> Set:
+    return Set() if isinstance(limit, str) else box(-limit, limit)
+
+
+def _closest(points: Tensor, goal: Tensor) -> Tensor:
+    """The point closest to a goal outside the hull: it lies on a segment between two points."""
+    candidates = []
+    for a, b in combinations(points, 2):
+        t = ((goal - a) @ (b - a) / (b - a).square().sum()).clamp(0, 1)
+        candidates.append(a + t * (b - a))
+    return min(candidates, key=lambda p: float((p - goal).square().sum()))
