@@ -51,4 +51,5 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         Counter(content["calls"]),
         Counter(content["samples"]),
         content["seconds"],
+        {},
     )

@@ -1,7 +1,7 @@
 """How a direction becomes a step, for the papers that say "and use Adam here"."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,12 +16,26 @@ class Descent(NamedTuple):
     step: Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
 
 
+def descent(
+    lr: Positive,
+    rule: Literal["gd", "momentum", "adam"] = "gd",
+    momentum: Rate = 0.9,
+    b1: Rate = 0.9,
+    b2: Rate = 0.999,
+    eps: NonNegative = 1e-8,
+) -> Descent:
+    """The rule by name, for configurations; settings of the other rules are not used."""
+    if rule == "adam":
+        return adam(lr, b1, b2, eps)
+    return gd(lr) if rule == "gd" else heavy_ball_descent(lr, momentum)
+
+
 def gd(lr: Positive) -> Descent:
     """Gradient descent with step size lr."""
     return Descent(lambda p: (), lambda p, d, m: (p - lr * d, m))
 
 
-def momentum(lr: Positive, momentum: Rate = 0.9) -> Descent:
+def heavy_ball_descent(lr: Positive, momentum: Rate = 0.9) -> Descent:
     """Heavy ball as torch.optim.SGD has it: m = momentum m + d, p = p - lr m."""
 
     def step(p: Tensor, d: Tensor, m: Any) -> tuple[Tensor, Any]:

@@ -19,10 +19,10 @@ class Standing(NamedTuple):
 
     step: int
     state: State
-    calls: Counter[str] = Counter()
-    samples: Counter[str] = Counter()
-    seconds: float = 0.0
-    info: Mapping[str, Tensor] = {}  # what the last step saw; for the row, not for going on
+    calls: Counter[str]
+    samples: Counter[str]
+    seconds: float
+    info: Mapping[str, Tensor]  # what the last step saw; for the row, not for going on
 
 
 class Diverged(Exception):
@@ -31,7 +31,9 @@ class Diverged(Exception):
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     """The standing before the first step."""
-    return Standing(0, algorithm.init(*task.init(generator(seed, "init"))))
+    return Standing(
+        0, algorithm.init(*task.init(generator(seed, "init"))), Counter(), Counter(), 0.0, {}
+    )
 
 
 def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
@@ -84,7 +86,7 @@ def run(
 
 
 def row(task: Task, s: Standing) -> dict[str, Any]:
-    """step, seconds, the task's metrics, calls/*, samples/*, and what the last step saw as info/*."""
+    """step, seconds, the task's metrics, calls/*, samples/*; info/*: what the last step saw."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     return {
         "step": s.step,

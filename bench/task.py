@@ -20,7 +20,7 @@ class Context:
     """What a task is built for, given by the runner and no part of the task's settings."""
 
     seed: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     data_root: Path = Path()
     download: bool = False

@@ -15,11 +15,11 @@ BLOCKS = 50  # rows are summed in so many blocks: fixed, so that no bit depends 
 
 
 class Rows(NamedTuple):
-    """Some rows of a data set: features [n, d], labels [n] int64, their numbers [n] or None: all."""
+    """Rows of a data set: features [n, d], labels [n] int64, their numbers [n] or None: all."""
 
     features: Tensor
     labels: Tensor
-    index: Tensor | None
+    numbers: Tensor | None
 
 
 def logits(y: Tensor, features: Tensor) -> Tensor:
