@@ -88,7 +88,7 @@ def launch(cfg: DictConfig) -> int:
 def complete(config: Any) -> dict[str, Any]:
     """Every setting there is, typed and with its default; raises BadSetting."""
     parts = {"seed", "run", "data", "task", "algorithm", "logger"}
-    top = {key: (Any, ...) for key in sorted(parts)}
+    top = dict.fromkeys(sorted(parts), (Any, ...))
     validated({**top, "seed": (int, ...)}, config, "")
     return {
         "seed": config["seed"],

@@ -305,7 +305,7 @@ def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Con
     described = f"{asdict(how)} {context.dtype} {context.device.type} {torch.get_num_threads()}"
     digest = hashlib.blake2b(described.encode(), digest_size=10)
     for part in (start, *on, *val2):
-        digest.update(part.cpu().numpy())
+        digest.update(part.cpu().numpy().data)
     path = context.data_root / "derived" / f"hyper_cleaning-{digest.hexdigest()}.pt"
     if path.is_file():
         return torch.load(path, weights_only=True, map_location=context.device)

@@ -18,8 +18,9 @@ def quadratic(
     noise: NonNegative = 0.0,
     instance: int = 0,
 ) -> Task:
-    """f = |y - c|^2 / 2 + curvature |x|^2 / 2, g = y A y / 2 - y (B x); x in R^p, y in R^q.
+    """f = |y - c|^2 / 2 + curvature |x|^2 / 2, g = (y - y*) A (y - y*) / 2 with y* = A^{-1} B x.
 
+    x in R^p, y in R^q; the least value of g(x, .) is 0 for every x.
     A has eigenvalues spaced evenly in logarithm from 1 / condition to 1, so g is 1-smooth and
     strongly convex with condition number `condition`; for q = 1 it is 1. With noise, c and B x
     are shifted per sample (mean zero over the `samples`, standard deviation `noise`), so that
@@ -38,13 +39,14 @@ def quadratic(
     shift = noise * randn(samples, q)
     shift = shift - shift.mean(0)
     A, B, c, shift = (t.to(context.device, context.dtype) for t in (A, B, c, shift))
+    BAB = B.T @ torch.linalg.solve(A, B)
     everything = torch.arange(samples, device=context.device)
 
     def upper(x: Tensor, y: Tensor, i: Batch) -> Tensor:
         return 0.5 * (y - c - shift[i].mean(0)).square().sum() + 0.5 * curvature * x.square().sum()
 
     def lower(x: Tensor, y: Tensor, i: Batch) -> Tensor:
-        return 0.5 * y @ A @ y - y @ (B @ x + shift[i].mean(0))
+        return 0.5 * y @ A @ y - y @ (B @ x + shift[i].mean(0)) + 0.5 * x @ BAB @ x
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         if size is None:

@@ -93,7 +93,8 @@ def load(images: Images, context: Context, *name: int | str) -> Split:
     parts = [Part(pool.features[i], pool.labels[i]) for i in order[: sum(sizes)].split(sizes)]
     if test is not None:
         parts.append(Part(test.features[: images.test], test.labels[: images.test]))
-    return Split(*parts, sources)
+    train, val, val2, test_part = parts
+    return Split(train, val, val2, test_part, sources)
 
 
 def _digits() -> tuple[Part, None, dict[str, str]]:

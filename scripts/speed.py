@@ -1,0 +1,646 @@
+"""Seconds per outer step on data hyper-cleaning, ours and peers', in one run on the same data.
+
+    uv run --group peers python scripts/speed.py [--boat]
+
+Softmax regression, full batch, synthetic data of MNIST's shape, float32, 2 threads, T = 10 inner
+steps, K = 10 products for the linear system. Before a pair is timed its hypergradients (for BOME:
+both directions of the step) must agree; then repeats are interleaved and the median is printed.
+The peers differentiate `lower_loss` and `upper_loss` below, ours is the task of
+tasks/hyper_cleaning.py. BOAT wants an older numpy: with --boat it gets an environment of its own.
+"""
+
+# This file also runs inside BOAT's environment (--worker), which has torch but neither bench nor
+# the other peers: those are imported where they are used.
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CLASSES, PIXELS = 10, 784
+THREADS = 2
+T = 10  # inner steps
+K = 10  # iterations of CG, terms of the Neumann series after the first
+INNER_LR = 0.05  # also the Neumann series' eta: BOAT's is the inner step size
+OUTER_LR = 100.0
+LOWER_LR = 0.01  # BOME's on y
+ETA = 0.5  # BOME's
+C = 0.01  # g has c |y|^2: well conditioned, so that float32 can agree to TOLERANCE
+TOLERANCE = 1e-4  # of |a - b| / |b|
+BOAT = "boat-torch==1.1.*"
+PEERS = "uv run --group peers python scripts/speed.py"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """features [n, 784] float32, labels [n] int64."""
+
+    features: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The data and the point (x [n], y [10, 784]) that every outer step starts from."""
+
+    train: Rows
+    val: Rows
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One outer step: its direction (hypergradient, or BOME's two, flat), its length in seconds.
+
+    passes: matrix products with the training features, the unit of cost here; None: not counted.
+    """
+
+    direction: Tensor
+    seconds: float
+    passes: int | None = None
+
+
+@dataclass(frozen=True)
+class Contender:
+    """run(count) makes one outer step from the problem's point; count: count its passes too."""
+
+    method: str
+    name: str
+    run: Callable[[bool], Trial]
+    note: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table; times in seconds, ratio = median / ours, error relative to ours."""
+
+    method: str
+    name: str
+    error: float | None
+    passes: int | None
+    seconds: list[float]
+    ratio: float | None
+    note: str
+
+
+def lower_loss(x: Tensor, y: Tensor, train: Rows) -> Tensor:
+    """g(x, y), a scalar, as tasks/hyper_cleaning.py has it."""
+    losses = F.cross_entropy(train.features @ y.T, train.labels, reduction="none")
+    return (torch.sigmoid(x) * losses).mean() + C * y.square().sum()
+
+
+def upper_loss(y: Tensor, val: Rows) -> Tensor:
+    """f(x, y), a scalar; it does not depend on x."""
+    return F.cross_entropy(val.features @ y.T, val.labels)
+
+
+def synthetic(rows: int) -> Problem:
+    """Sparse pixels in [0, 1], labels of a random linear model, half the training ones redrawn."""
+    rng = torch.Generator().manual_seed(0)
+    teacher = torch.randn(CLASSES, PIXELS, generator=rng)
+
+    def part(n: int) -> Rows:
+        pixels = torch.rand(n, PIXELS, generator=rng)
+        pixels = (pixels - 0.8).clamp(min=0) * 5  # a fifth is not black, as in MNIST
+        return Rows(pixels, ((pixels - pixels.mean()) @ teacher.T).argmax(1))
+
+    train, val = part(rows), part(max(rows // 10, CLASSES))
+    noisy = torch.rand(rows, generator=rng) < 0.5
+    redrawn = torch.randint(CLASSES, (rows,), generator=rng)
+    return Problem(
+        Rows(train.features, torch.where(noisy, redrawn, train.labels)),
+        val,
+        torch.randn(rows, generator=rng),
+        torch.randn(CLASSES, PIXELS, generator=rng) / PIXELS**0.5,
+    )
+
+
+class Passes(TorchDispatchMode):
+    """Counts matrix products one factor of which is as large as the training features."""
+
+    def __init__(self, problem: Problem):
+        super().__init__()
+        self.count, self.least = 0, 0.9 * problem.train.features.numel()
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if op.overloadpacket.__name__ in ("mm", "bmm", "addmm", "baddbmm", "linear"):
+            self.count += any(isinstance(t, Tensor) and t.numel() >= self.least for t in args)
+        return op(*args, **(kwargs or {}))
+
+
+def here(p: Problem, step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
+    """A step in this process as Contender.run wants it. Counting is slow: it is not for timing."""
+
+    def run(count: bool) -> Trial:
+        with ExitStack() as stack:
+            mode = stack.enter_context(Passes(p)) if count else None
+            start = time.perf_counter()
+            direction = step()
+            seconds = time.perf_counter() - start
+        return Trial(direction.detach(), seconds, mode.count if mode else None)
+
+    return run
+
+
+# Ours
+
+
+def ours(p: Problem) -> list[Contender]:
+    """The algorithms of this repository on its own task, through the oracle."""
+    from algorithms.bilevel.aid import aid_cg, aid_neumann
+    from algorithms.bilevel.bome import bome
+    from algorithms.bilevel.itd import itd
+    from bench.algorithm import Algorithm
+    from bench.descent import Descent
+    from bench.oracle import Oracle
+    from bench.rng import Draw
+    from bench.task import Context
+    from tasks.data.images import Images, Part, Split
+    from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+
+    train, val = (Part(r.features, r.labels) for r in (p.train, p.val))
+    images = Images("mnist", len(train.labels), len(val.labels), len(val.labels), len(val.labels))
+    # the task itself, on these rows in place of a data set's
+    with mock.patch("tasks.hyper_cleaning.load", return_value=Split(train, val, val, val, {})):
+        task = hyper_cleaning(Context(), images, Pretraining(), "stocbio", corruption=0.0, c=C)
+
+    def remembering(lr: float) -> Descent:
+        """Gradient descent whose memory is the last direction: what the pairs are compared by."""
+        return Descent(torch.zeros_like, lambda p, d, m: (p - lr * d, d))
+
+    def contender(method: str, algorithm: Algorithm) -> Contender:
+        state = algorithm.init(p.x, p.y)
+
+        def step() -> Tensor:
+            new, _ = algorithm.step(Oracle(task), state, Draw(task, 0, 0))
+            return torch.cat([new.outer, new.lower.flatten()]) if method == "BOME" else new.outer
+
+        oracle = Oracle(task)
+        algorithm.step(oracle, state, Draw(task, 0, 0))
+        counts = ", ".join(f"{n} {what}" for what, n in sorted(oracle.calls.items()))
+        return Contender(method, "ours", here(p, step), counts)
+
+    outer = remembering(OUTER_LR)
+    return [
+        contender("AID-CG", aid_cg(outer, INNER_LR, T, K)),
+        contender("AID-Neumann", aid_neumann(outer, INNER_LR, INNER_LR, T, K)),
+        contender("ITD", itd(outer, INNER_LR, T)),
+        contender("BOME", bome(outer, remembering(LOWER_LR), INNER_LR, T, ETA)),
+    ]
+
+
+# Peers in this process
+
+
+def torch_loop(p: Problem) -> list[Contender]:
+    """BOME written down directly with torch.autograd and torch.optim."""
+
+    def step() -> Tensor:
+        x, y, y_T = (t.clone().requires_grad_() for t in (p.x, p.y, p.y))
+        inner = torch.optim.SGD([y_T], lr=INNER_LR)
+        outer = torch.optim.SGD([{"params": [x], "lr": OUTER_LR}, {"params": [y], "lr": LOWER_LR}])
+        for _ in range(T):
+            inner.zero_grad()
+            lower_loss(p.x, y_T, p.train).backward()  # p.x: no gradient in x is asked for
+            inner.step()
+        f = upper_loss(y, p.val)
+        f_x, f_y = torch.autograd.grad(f, (x, y), allow_unused=True, materialize_grads=True)
+        q = lower_loss(x, y, p.train) - lower_loss(x, y_T.detach(), p.train)
+        q_x, q_y = torch.autograd.grad(q, (x, y))
+        with torch.no_grad():
+            fq, qq = (f_x * q_x).sum() + (f_y * q_y).sum(), q_x.square().sum() + q_y.square().sum()
+            lam = (ETA - fq / qq).clamp(min=0)
+            x.grad, y.grad = f_x + lam * q_x, f_y + lam * q_y
+        outer.step()
+        return torch.cat([x.grad, y.grad.flatten()])
+
+    note = f"{T + 1} grad_g, 1 g_x, 1 grad_f: the first inner gradient twice"
+    return [Contender("BOME", "torch.autograd loop", here(p, step), note)]
+
+
+def torchopt(p: Problem) -> list[Contender]:
+    """TorchOpt: implicit differentiation and, for ITD, its differentiable SGD."""
+    import torchopt
+
+    warnings.filterwarnings("ignore", "We've integrated functorch", FutureWarning)
+
+    def g(y: Tensor, x: Tensor) -> Tensor:
+        return lower_loss(x, y, p.train)
+
+    def implicit(linear_solver: Any) -> Callable[[], Tensor]:
+        @torchopt.diff.implicit.custom_root(
+            torch.func.grad(g), argnums=1, has_aux=False, solve=linear_solver
+        )
+        def solution(y: Tensor, x: Tensor) -> Tensor:
+            y = y.clone().requires_grad_()
+            inner = torch.optim.SGD([y], lr=INNER_LR)
+            for _ in range(T):
+                with torch.enable_grad():
+                    (y.grad,) = torch.autograd.grad(g(y, x), y)
+                inner.step()
+            return y.detach()
+
+        def step() -> Tensor:
+            x = p.x.clone().requires_grad_()
+            outer = torch.optim.SGD([x], lr=OUTER_LR)
+            upper_loss(solution(p.y, x), p.val).backward()
+            outer.step()
+            return x.grad
+
+        return step
+
+    def unrolled() -> Tensor:
+        x = p.x.clone().requires_grad_()
+        model, outer = Linear(p.y), torch.optim.SGD([x], lr=OUTER_LR)
+        inner = torchopt.MetaSGD(model, lr=INNER_LR)
+        for _ in range(T):
+            inner.step(lower_loss(x, model.y, p.train))
+        upper_loss(model.y, p.val).backward(inputs=[x])
+        outer.step()
+        return x.grad
+
+    name = f"TorchOpt {version('torchopt')}"
+    cg = torchopt.linear_solve.solve_cg(maxiter=K, rtol=0.0)  # rtol 0: all K iterations
+    series = torchopt.linear_solve.solve_inv(ns=True, maxiter=K, alpha=INNER_LR)
+    common = f"{T} grad_g, 1 grad_f, 1 jvp_g"
+    return [
+        Contender(
+            "AID-CG",
+            name,
+            here(p, implicit(cg)),
+            f"{common}, {K + 1} hvp_g (one of zero); linearises twice, each with a grad_g",
+        ),
+        Contender(
+            "AID-Neumann",
+            name,
+            here(p, implicit(series)),
+            f"{common}, {K} hvp_g; linearises twice, each with a grad_g",
+        ),
+        Contender(
+            "ITD",
+            f"{name} MetaSGD",
+            here(p, unrolled),
+            f"{T} grad_g, 1 grad_f, {T} jvp_g, {T - 1} hvp_g",
+        ),
+    ]
+
+
+def higher(p: Problem) -> list[Contender]:
+    """higher: ITD through its differentiable SGD."""
+    import higher
+
+    def step() -> Tensor:
+        x = p.x.clone().requires_grad_()
+        model, outer = Linear(p.y), torch.optim.SGD([x], lr=OUTER_LR)
+        inner = torch.optim.SGD(model.parameters(), lr=INNER_LR)
+        with higher.innerloop_ctx(model, inner) as (functional, differentiable):
+            for _ in range(T):
+                differentiable.step(lower_loss(x, functional.y, p.train))
+            (x.grad,) = torch.autograd.grad(upper_loss(functional.y, p.val), x)
+        outer.step()
+        return x.grad
+
+    note = f"{T} grad_g, 1 grad_f, {T} jvp_g, {T - 1} hvp_g"
+    return [Contender("ITD", f"higher {version('higher')}", here(p, step), note)]
+
+
+class Linear(nn.Module):
+    """A tensor as a module's one parameter, which is how the peers want their variables."""
+
+    def __init__(self, y: Tensor):
+        super().__init__()
+        self.y = nn.Parameter(y.clone())
+
+
+def version(package: str) -> str:
+    return importlib.metadata.version(package)
+
+
+# BOAT, in a process of its own
+
+
+class Unavailable(Exception):
+    """One line: why a peer takes no part."""
+
+
+@contextmanager
+def boat(p: Problem) -> Iterator[list[Contender]]:
+    """BOAT's contenders; a worker process in BOAT's environment runs their steps one by one."""
+    python = boat_environment()
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "problem.pt"
+        torch.save([p.train.features, p.train.labels, p.val.features, p.val.labels, p.x, p.y], data)
+        with (
+            (Path(folder) / "stderr").open("w+") as stderr,
+            subprocess.Popen(
+                [python, __file__, "--worker", folder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            ) as worker,
+        ):
+
+            def ask(method: str, count: bool) -> dict[str, Any]:
+                assert worker.stdin is not None
+                assert worker.stdout is not None
+                try:
+                    print(json.dumps([method, count]), file=worker.stdin, flush=True)
+                    return json.loads(worker.stdout.readline())
+                except (OSError, ValueError):  # it has died: its last words say why
+                    worker.wait()
+                    stderr.seek(0)
+                    said = stderr.read().strip().splitlines() or ["nothing said"]
+                    raise Unavailable(f"BOAT's process ended: {said[-1]}") from None
+
+            def contender(method: str, note: str) -> Contender:
+                def run(count: bool) -> Trial:
+                    answer = ask(method, count)
+                    return Trial(
+                        torch.tensor(answer["direction"]), answer["seconds"], answer["passes"]
+                    )
+
+                return Contender(method, name, run, note)
+
+            try:
+                name = f"BOAT {ask('version', False)['version']}"
+                common = f"{T} grad_g, 1 grad_f"
+                log = "and values of g and f for its log"
+                once = "one more grad_g to linearise"
+                yield [
+                    contender("AID-CG", f"{common}, 1 jvp_g, {K} hvp_g; {once}, {log}"),
+                    contender("AID-Neumann", f"{common}, 1 jvp_g, {K} hvp_g; {once}, {log}"),
+                    contender("ITD", f"{common}, {T} jvp_g, {T - 1} hvp_g; {log}"),
+                ]
+            finally:
+                if worker.stdin is not None:
+                    worker.stdin.close()  # the worker's loop ends with its input
+                worker.wait()
+
+
+def boat_environment() -> Path:
+    """The Python of an environment with BOAT and our torch, made once in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilevel-bench"
+    release = torch.__version__.split("+")[0]
+    environment = cache / f"boat-py{sys.version_info.major}.{sys.version_info.minor}-{release}"
+    python = environment / "bin" / "python"
+    if (environment / "complete").is_file():
+        return python
+    uv = os.environ.get("UV") or shutil.which("uv")
+    if uv is None:
+        raise Unavailable("BOAT needs uv for an environment of its own")
+    cache.mkdir(parents=True, exist_ok=True)
+    print(f"making BOAT's environment (numpy <= 1.26, torch {release}) in the user's cache ...")
+    for command in (
+        [uv, "venv", "--clear", "--python", sys.executable, str(environment)],
+        [uv, "pip", "install", "--python", str(python), BOAT, f"torch=={release}"],
+    ):
+        # cwd: away from this repository, whose constraints ask for a newer numpy
+        done = subprocess.run(command, cwd=cache, capture_output=True, text=True)
+        if done.returncode:
+            said = " ".join(done.stderr.split())
+            raise Unavailable(f"BOAT could not be installed: {said[:300]}")
+    (environment / "complete").touch()
+    return python
+
+
+def worker(folder: Path) -> None:
+    """Answers [method, count] lines on stdin with the trial as a line of JSON on stdout."""
+    # BOAT prints and torch warns: the answers get a stream of their own
+    answers, sys.stdout = sys.stdout, sys.stderr
+    train_z, train_l, val_z, val_l, x, y = torch.load(folder / "problem.pt", weights_only=True)
+    p = Problem(Rows(train_z, train_l), Rows(val_z, val_l), x, y)
+    problems: dict[str, Callable[[bool], Trial]] = {}
+    for line in sys.stdin:
+        method, count = json.loads(line)
+        if method == "version":
+            print(json.dumps({"version": version("boat-torch")}), file=answers, flush=True)
+            continue
+        if method not in problems:
+            problems[method] = boat_problem(p, method, folder)
+        gc.collect()
+        trial = problems[method](count)
+        # without counting only the time is wanted
+        answer = asdict(trial) | {"direction": trial.direction.tolist() if count else []}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def boat_problem(p: Problem, method: str, folder: Path) -> Callable[[bool], Trial]:
+    """BOAT's solver of this method: naive gradient descent and CG, Neumann, reverse mode."""
+    import boat_torch
+
+    weights, model = Linear(p.x), Linear(p.y)
+    config = {
+        "fo_op": None,
+        "gm_op": ["NGD"],
+        "na_op": [{"AID-CG": "CG", "AID-Neumann": "NS", "ITD": "RAD"}[method]],
+        "lower_iters": T,
+        "CG": {"k": K, "tolerance": 0.0},  # for NS too; 0: all K of them
+        "RGT": {"truncate_iter": 0},
+        "GDA": {"alpha_init": 0.0, "alpha_decay": 1.0},
+        "lower_level_model": model,
+        "upper_level_model": weights,
+        "lower_level_var": list(model.parameters()),
+        "upper_level_var": list(weights.parameters()),
+        "lower_level_opt": torch.optim.SGD(model.parameters(), lr=INNER_LR),
+        "upper_level_opt": torch.optim.SGD(weights.parameters(), lr=OUTER_LR),
+        "accumulate_grad": False,
+        "copy_last_param": True,
+        "return_grad": False,
+        "device": "cpu",
+        "loss_log_path": str(folder / f"{method}.json"),
+    }
+    losses = {
+        "lower_level_loss": {"function": f"{__name__}.boat_lower"},
+        "upper_level_loss": {"function": f"{__name__}.boat_upper"},
+    }
+    problem = boat_torch.Problem(config, losses)
+    problem.build_ll_solver()
+    problem.build_ul_solver()
+
+    def run(count: bool) -> Trial:
+        with torch.no_grad():
+            weights.y.copy_(p.x)
+            model.y.copy_(p.y)
+        config["return_grad"] = count  # then it returns the hypergradient in place of stepping
+        found: list[Any] = []
+
+        def step() -> Tensor:
+            found[:] = problem.run_iter({"rows": p.train}, {"rows": p.val}, current_iter=0)
+            return found[0][0] if count else torch.empty(0)
+
+        trial = here(p, step)(count)
+        trial = Trial(trial.direction.clone(), trial.seconds, trial.passes)
+        weights.zero_grad()
+        model.zero_grad()
+        return trial
+
+    return run
+
+
+def boat_lower(
+    feed: dict[str, Rows], weights: Linear, model: Linear, params: list[Tensor] | None = None
+) -> Tensor:
+    """`lower_loss` with the arguments BOAT calls a loss with."""
+    return lower_loss(weights.y, params[0] if params else model.y, feed["rows"])
+
+
+def boat_upper(
+    feed: dict[str, Rows], weights: Linear, model: Linear, params: list[Tensor] | None = None
+) -> Tensor:
+    """`upper_loss` likewise."""
+    return upper_loss(params[0] if params else model.y, feed["rows"])
+
+
+# The comparison
+
+
+def compared(contenders: list[Contender], repeats: int) -> list[Line]:
+    """One method's lines, ours first: checked against ours, then timed turn by turn."""
+    first = contenders[0].run(True)
+    reference = first.direction.double()
+    notes = {c.name: c.note for c in contenders}
+    errors: dict[str, float] = {}
+    passes: dict[str, int | None] = {}
+    times: dict[str, list[float]] = {}
+
+    def tried(c: Contender, count: bool) -> Trial | None:
+        try:
+            return c.run(count)
+        except Exception as error:  # a peer's failure is a line of the table
+            reason = " ".join(str(error).split())[:200]
+            notes[c.name] = f"failed, {type(error).__name__}: {reason}"
+            times.pop(c.name, None)
+            return None
+
+    for c in contenders:
+        trial = first if c is contenders[0] else tried(c, True)
+        if trial is None:
+            continue
+        apart = trial.direction.double() - reference
+        errors[c.name] = float(apart.norm() / reference.norm())
+        passes[c.name] = trial.passes
+        if errors[c.name] <= TOLERANCE:
+            times[c.name] = []
+        else:
+            notes[c.name] = f"disagrees, not timed; {c.note}"
+    for turn in range(1 + repeats):
+        for c in [c for c in contenders if c.name in times]:
+            gc.collect()  # nobody pays for another's garbage
+            trial = tried(c, False)
+            if trial is not None and turn > 0:  # the first turn warms up
+                times[c.name].append(trial.seconds)
+
+    base = median(times[contenders[0].name])
+    lines = []
+    for c in contenders:
+        taken = times.get(c.name, [])
+        ratio = median(taken) / base if taken else None
+        error, count = errors.get(c.name), passes.get(c.name)
+        lines.append(Line(c.method, c.name, error, count, taken, ratio, notes[c.name]))
+    return lines
+
+
+def show(lines: list[Line]) -> None:
+    """The table, in plain text."""
+    print(
+        f"{'method':<12} {'implementation':<24} {'s/step':>7} {'(min-max)':>15} {'ratio':>6}"
+        f" {'passes':>6} {'error':>8}  note"
+    )
+    for line in lines:
+        middle, spread, ratio = "-", "", "-"
+        if line.seconds:
+            middle = f"{median(line.seconds):.3f}"
+            spread = f"({min(line.seconds):.3f}-{max(line.seconds):.3f})"
+            ratio = f"{line.ratio:.2f}"
+        passes = "-" if line.passes is None else str(line.passes)
+        error = "-" if line.error is None else f"{line.error:.1e}"
+        print(
+            f"{line.method:<12} {line.name:<24} {middle:>7} {spread:>15} {ratio:>6}"
+            f" {passes:>6} {error:>8}  {line.note}"
+        )
+    print("ratio: time / ours (> 1: ours is faster); passes: products with the training features;")
+    print(f"error: |direction - ours| / |ours|, at most {TOLERANCE:g} for a pair to be timed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7, help="timed steps each")
+    parser.add_argument("--rows", type=int, default=50_000, help="training rows")
+    parser.add_argument(
+        "--boat",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="compare with BOAT as well; downloads it, and a torch, into the user's cache",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines here as well")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    if arguments.worker is not None:
+        worker(arguments.worker)
+        return
+    if arguments.repeats < 1 or arguments.rows < 1:
+        parser.error("--repeats and --rows: write at least 1")
+
+    load = os.getloadavg()[0]
+    print(
+        f"{arguments.rows} x {PIXELS} training rows, {CLASSES} classes, float32, {THREADS} threads,"
+        f" T={T}, K={K}; torch {torch.__version__}, {platform.machine()}, load {load:.1f}"
+    )
+    problem = synthetic(arguments.rows)
+    contenders = ours(problem) + torch_loop(problem)
+    for peer in (torchopt, higher):
+        try:
+            contenders += peer(problem)
+        except ImportError as error:
+            print(f"{peer.__name__} is not installed ({error}): {PEERS}")
+    with ExitStack() as stack:
+        if arguments.boat:
+            try:
+                contenders += stack.enter_context(boat(problem))
+            except Unavailable as reason:
+                print(f"without BOAT: {reason}")
+        else:
+            print(f"without BOAT, which needs an environment of its own: {PEERS} --boat")
+        methods = dict.fromkeys(c.method for c in contenders)
+        lines: list[Line] = []
+        for method in methods:
+            lines += compared([c for c in contenders if c.method == method], arguments.repeats)
+    show(lines)
+    if arguments.json:
+        settings = {
+            "rows": arguments.rows,
+            "repeats": arguments.repeats,
+            "threads": THREADS,
+            "torch": torch.__version__,
+            "load": load,
+        }
+        text = json.dumps({"settings": settings, "lines": [asdict(l) for l in lines]}, indent=1)
+        arguments.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

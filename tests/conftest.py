@@ -1,0 +1,59 @@
+"""Numerical tests run in double precision on one thread: no tolerance hides rounding."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.task import Context, Task
+from tasks.quadratic import quadratic
+
+ROOT = Path(__file__).parent.parent
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context(dtype=torch.float64)
+
+
+@pytest.fixture
+def task(context: Context) -> Task:
+    """Noisy samples whose mean is noiseless, so minibatches differ and the optimum is known."""
+    return quadratic(context, noise=0.3)
+
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """`bench` as a user starts it, its runs in tmp_path/runs."""
+
+    def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"BENCH_RUNS": str(tmp_path / "runs"), **variables}
+        command = [sys.executable, "-m", "bench", *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300
+        )
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the real MNIST, imported from the folder that BENCH_DATA_FROM names.
+
+    Without that folder the tests that need it are skipped, except in CI.
+    """
+    source = Path(os.environ.get("BENCH_DATA_FROM", ROOT.parent / "shared" / "data"))
+    if not source.is_dir() and not os.environ.get("CI"):
+        pytest.skip(f"{source} is not there: BENCH_DATA_FROM names a folder with the data sets")
+    root = tmp_path_factory.mktemp("data")
+    script = [sys.executable, str(ROOT / "scripts" / "import_data.py"), str(source)]
+    subprocess.run([*script, "--root", str(root), "--only", "MNIST"], check=True)
+    return root

@@ -1,0 +1,187 @@
+"""What every algorithm promises, whoever wrote it; a new yaml is tested by being there."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+from bench.algorithm import Algorithm, State
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.run import Standing, advance, first, run
+from bench.settings import build, checked
+from bench.task import Context, Task
+from tasks.quadratic import quadratic
+
+ROOT = Path(__file__).parent.parent
+NAMES = sorted(path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml"))
+GAMES = {"gda", "optimistic_gd"}  # for g = -f
+# the barrier's slope is log / eps where both its values are 0, as at our start: keep steps stable
+SUITED: dict[str, dict[str, Any]] = {"bvfsm": {"l2": 0.01, "eps": 0.1}}
+
+
+def made(name: str, **settings: Any) -> Algorithm:
+    """The algorithm of conf/algorithm/<name>.yaml with step sizes that suit the quadratic."""
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", [f"algorithm={name}", "task=quadratic", "logger=local"])
+    node: Any = OmegaConf.to_container(cfg.algorithm, resolve=True)
+    for key in node:
+        if key == "inner_lr":
+            node[key] = 0.5
+    return build(checked(node | SUITED.get(name, {}) | settings, "algorithm", Algorithm))
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def problem(name: str, context: Context) -> Task:
+    if name not in GAMES:
+        return quadratic(context, noise=0.3)
+    return zero_sum(quadratic(context, p=4, q=4, noise=0.3))
+
+
+def zero_sum(task: Task) -> Task:
+    """f = |x - 1|^2 / 4 + x y - |y|^2 / 4 + shift, g = -f: its saddle point is (.2, .4)."""
+
+    def upper(x, y, i):  # type: ignore[no-untyped-def]
+        noise = (i.double().mean() - 31.5) / 64
+        return (x - 1).square().sum() / 4 + (x * y).sum() - y.square().sum() / 4 + noise * x.sum()
+
+    saddle = torch.full((4,), 0.2).double(), torch.full((4,), 0.4).double()
+
+    def evaluate(x, y, step):  # type: ignore[no-untyped-def]
+        return {"objective": (x - saddle[0]).square().sum() + (y - saddle[1]).square().sum()}
+
+    return replace(
+        task,
+        upper=upper,
+        lower=lambda x, y, i: -upper(x, y, i),
+        evaluate=evaluate,
+        optimum={"x": saddle[0], "y": saddle[1]},
+        metric="objective",
+    )
+
+
+def stepped(task: Task, algorithm: Algorithm, steps: int, seed: int = 0) -> Standing:
+    standing = first(task, algorithm, seed)
+    with torch.no_grad():
+        for _ in range(steps):
+            standing = advance(task, algorithm, seed, standing)
+    return standing
+
+
+def same(a: State, b: State) -> bool:
+    leaves = zip(tree_leaves(a), tree_leaves(b), strict=True)
+    return all(torch.equal(one, other) for one, other in leaves)
+
+
+def test_state_is_tensors_and_keeps_its_form(problem: Task, name: str) -> None:
+    algorithm = made(name)
+    before, after = (stepped(problem, algorithm, n).state for n in (0, 2))
+    assert tree_flatten(before)[1] == tree_flatten(after)[1]
+    for a, b in zip(tree_leaves(before), tree_leaves(after), strict=True):
+        assert (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+        assert not b.requires_grad  # no graph is carried from step to step
+
+
+def test_step_leaves_its_input_alone(problem: Task, name: str) -> None:
+    algorithm, state = made(name), stepped(problem, made(name), 1).state
+    copy = [leaf.clone() for leaf in tree_leaves(state)]
+    algorithm.step(Oracle(problem), state, Draw(problem, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(copy, tree_leaves(state), strict=True))
+
+
+def test_same_seed_same_run_other_seed_other_run(problem: Task, name: str) -> None:
+    algorithm = made(name, batch=8)
+    a, b, c = (stepped(problem, algorithm, 5, seed).state for seed in (0, 0, 1))
+    assert same(a, b)
+    assert not same(a, c)
+
+
+def test_going_on_changes_nothing(problem: Task, name: str) -> None:
+    algorithm = made(name, batch=8)
+    budget: Mapping[str, Any] = {"seed": 1, "steps": 9, "every": 3}
+    rows: list[dict[str, Any]] = []
+    halves: list[dict[str, Any]] = []
+    kept: list[Standing] = []
+    whole = run(problem, algorithm, **budget, measured=rows.append, paused=kept.append)
+    middle = next(s for s in kept if s.step >= 4)._replace(info={})
+    parts = run(problem, algorithm, **budget, start=middle, measured=halves.append)
+    assert same(whole.state, parts.state)
+    assert whole.calls == parts.calls
+    for row in rows + halves:
+        del row["seconds"]
+    assert rows[-len(halves) :] == halves
+
+
+def test_it_descends(problem: Task, name: str) -> None:
+    """The true objective f(x, y*(x)) falls (for a game: the distance to the saddle)."""
+    if name == "upper_only":
+        pytest.skip("ignores the lower level by intention; its own test is in test_hyper_cleaning")
+    algorithm, start = made(name), stepped(problem, made(name), 0)
+    end = stepped(problem, algorithm, 300)
+    values = [float(problem.evaluate(s.state.x, s.state.y, 0)["objective"]) for s in (start, end)]
+    assert problem.optimum is not None
+    best = 0.0
+    if name not in GAMES:
+        x = problem.optimum["x"]
+        best = float(problem.evaluate(x, problem.optimum["y"], 0)["objective"])
+    assert values[1] - best < 0.7 * (values[0] - best)
+
+
+COUNTS: dict[str, list[tuple[dict[str, Any], dict[str, int]]]] = {
+    "bome": [({"T": t, "barrier": "norm"}, {"grad_g": t + 1, "grad_f": 1}) for t in (1, 4)]
+    + [({"T": 4, "barrier": "value"}, {"grad_g": 5, "grad_f": 1, "value_g": 2})],
+    "itd": [
+        ({"T": 1}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1}),
+        ({"T": 4}, {"grad_g": 4, "grad_f": 1, "jvp_g": 4, "hvp_g": 3}),
+    ],
+    "reverse": [
+        ({"T": 4, "K": 1}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1}),
+        ({"T": 4, "K": 3}, {"grad_g": 4, "grad_f": 1, "jvp_g": 3, "hvp_g": 2}),
+    ],
+    "aid_cg": [
+        ({"T": 4, "K": k}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1, "hvp_g": k}) for k in (1, 3)
+    ],
+    "aid_neumann": [
+        ({"T": 4, "K": 0}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1}),
+        ({"T": 4, "K": 3}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1, "hvp_g": 3}),
+    ],
+    "aid_fp": [
+        ({"T": 4, "K": 1}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1}),
+        ({"T": 4, "K": 3}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1, "hvp_g": 2}),
+    ],
+    "bsg1": [({"T": t}, {"grad_g": t + 1, "grad_f": 1}) for t in (1, 4)],
+    "bvfsm": [
+        ({"T": t, "variant": "code"}, {"grad_g": 2 * t + 2, "grad_f": t + 1, "value_g": 1})
+        for t in (1, 4)
+    ]
+    + [({"T": 4, "variant": "paper"}, {"grad_g": 10, "grad_f": 5, "value_g": 6})],
+    "penalty": [
+        ({"T": t}, {"grad_g": t + 1, "grad_f": t + 1, "hvp_g": t, "jvp_g": 1}) for t in (1, 4)
+    ],
+    "upper_only": [({}, {"grad_f": 1})],
+    "gda": [({}, {"grad_g": 1, "grad_f": 1})],
+    "optimistic_gd": [
+        ({"variant": "paper"}, {"grad_g": 1, "grad_f": 1}),
+        ({"variant": "code"}, {"grad_g": 2, "grad_f": 2}),
+    ],
+}
+
+
+def test_counts_are_those_of_its_docstring(problem: Task, name: str) -> None:
+    for settings, expected in COUNTS[name]:
+        for batch, weight in [(None, 64), (8, 8)]:
+            o, algorithm = Oracle(problem), made(name, batch=batch, **settings)
+            algorithm.step(o, first(problem, algorithm, 0).state, Draw(problem, 0, 0))
+            assert o.calls == expected
+            assert o.samples == {key: weight * n for key, n in expected.items()}

@@ -1,0 +1,85 @@
+"""Hypergradients against the closed form, and unrolled ones against autograd through the loop."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from algorithms.bilevel.aid import aid_cg, aid_fp, aid_neumann
+from algorithms.bilevel.itd import itd, reverse
+from bench.algorithm import Algorithm
+from bench.descent import gd
+from bench.oracle import Oracle
+from bench.rng import Draw, generator
+from bench.settings import BadSetting
+from bench.task import Context, Task
+from tasks.data.images import Images
+from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+from tasks.quadratic import quadratic
+
+LR = gd(1.0)
+LONG = 1500  # inner steps at rate 1 - .9 / kappa with kappa = 10: far below rounding
+
+
+def hypergradient(task: Task, algorithm: Algorithm, x: Tensor, y: Tensor) -> Tensor:
+    """What a step with step size 1 subtracts from x."""
+    state, _ = algorithm.step(Oracle(task), algorithm.init(x, y), Draw(task, 0, 0))
+    return x - state.x
+
+
+METHODS: dict[str, Callable[[int, float], Algorithm]] = {
+    "itd": lambda T, m: itd(LR, 0.9, T, m),
+    "reverse": lambda T, m: reverse(LR, 0.9, T, T, m),
+    "aid_cg": lambda T, m: aid_cg(LR, 0.9, T, 20, m),
+    "aid_fp": lambda T, m: aid_fp(LR, 0.9, T, T, m),
+    "aid_neumann": lambda T, m: aid_neumann(LR, 0.9, 0.9, T, T, m),
+}
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("name", METHODS)
+def test_converged_inner_steps_give_the_closed_form(
+    name: str, momentum: float, context: Context
+) -> None:
+    task = quadratic(context, condition=10.0)
+    assert task.optimum is not None
+    A, B, c, curvature = (task.optimum[k] for k in ("A", "B", "c", "curvature"))
+    x = torch.randn(3, generator=generator("x"), dtype=torch.float64)
+    exact = curvature * x + B.T @ torch.linalg.solve(A, torch.linalg.solve(A, B @ x) - c)
+    found = hypergradient(task, METHODS[name](LONG, momentum), x, torch.zeros(5).double())
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+@pytest.mark.parametrize(("T", "K"), [(1, 1), (4, 4), (5, 2)])
+def test_unrolled_hypergradient_is_autograd_through_the_loop(
+    T: int, K: int, momentum: float, context: Context
+) -> None:
+    """On a nonlinear lower level, unconverged; K < T cuts the graph before the last K steps."""
+    task = hyper_cleaning(context, Images("digits", 60, 30, 20, 20), Pretraining(), c=0.1)
+    draw = Draw(task, 0, 0)
+    xi, zeta, lower = draw.f(), draw.g(), task.lower
+    assert lower is not None
+    x, y_0 = task.init(generator())
+
+    leaf = x.clone().requires_grad_()
+    y, m = y_0, torch.zeros_like(y_0)
+    for t in range(T):
+        if t == T - K:
+            y, m = y.detach(), m.detach()
+        z = y if y.requires_grad else y.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(lower(leaf, z, zeta), z, create_graph=True)
+        m = momentum * m + slope
+        y = z - 0.5 * m
+    (expected,) = torch.autograd.grad(task.upper(leaf, y, xi), leaf)
+
+    methods = [reverse(LR, 0.5, T, K, momentum)] + ([itd(LR, 0.5, T, momentum)] if K == T else [])
+    for algorithm in methods:
+        found = hypergradient(task, algorithm, x, y_0)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_reverse_cannot_go_back_further_than_it_came() -> None:
+    with pytest.raises(BadSetting, match=r"algorithm\.K=7: write at most algorithm\.T=3"):
+        reverse(LR, 0.1, T=3, K=7)
