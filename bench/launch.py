@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
 from bench import checkpoint, record
@@ -39,7 +40,10 @@ FILES = ("config.yaml", "environment.json", "history.jsonl", "checkpoint.pt", "s
 
 def launch(cfg: DictConfig) -> int:
     """Run, continue or show what `cfg` names; the exit code. Raises BadSetting before any work."""
-    config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+    try:
+        config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+    except OmegaConfBaseException as error:
+        raise BadSetting(" ".join(str(error).split())) from None
     name = record.name(config)
     folder = Path(config["run"]["root"]).expanduser() / name
     device = chosen_device(config["run"]["device"])

@@ -3,24 +3,38 @@
 Nothing heavy is imported before there is something to run, so that --help is quick.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+# Idle OpenMP threads sleep: spinning ones, the default, make a run on a busy machine 50 times
+# slower. libgomp reads this when torch is imported, which has not happened yet.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes; 0: every run is done
 
 codes: list[int] = []  # of the runs of this process
 sweep_folder: list[Path] = []
+
+
+class SweepFolder(Callback):
+    """Named in conf/config.yaml: Hydra tells it where a sweep keeps its notes."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        sweep_folder[:] = [Path(config.hydra.sweep.dir)]
 
 
 @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
@@ -30,8 +44,6 @@ def app(cfg: DictConfig) -> int:
     from bench.settings import BadSetting
 
     sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    if sweep:
-        sweep_folder[:] = [Path(HydraConfig.get().sweep.dir)]
     try:
         codes.append(launch(cfg))
     except BadSetting as error:
@@ -61,11 +73,14 @@ def main() -> None:
             raise
         refuse(f"run.root: cannot write {error.filename}: {error.strerror}")
         codes.append(REFUSED)
-    if not codes and {"-m", "--multirun"} & set(arguments):
+    if not codes and sweep_folder:
         refuse(f"the sweep is empty: {' '.join(a for a in arguments if '=' in a)} names no run")
         codes.append(REFUSED)
     if sweep_folder and all(code == REFUSED for code in codes):
         shutil.rmtree(sweep_folder[0], ignore_errors=True)
+        with contextlib.suppress(OSError):  # also .sweeps and the root, if nothing else is there
+            sweep_folder[0].parent.rmdir()
+            sweep_folder[0].parent.parent.rmdir()
     sys.exit(max(codes, default=0))
 
 

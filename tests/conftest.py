@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as bench.main sets it, before torch is imported
+
 import torch
 
 from bench.task import Context, Task

@@ -6,7 +6,6 @@ checked against the SHA-256 of the published one before it is read.
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,33 +14,7 @@ from torch import Tensor
 from bench.rng import generator
 from bench.settings import BadSetting, Count
 from bench.task import Context
-
-CHECKSUMS = {
-    "MNIST/raw/t10k-images-idx3-ubyte": (
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-    ),
-    "MNIST/raw/t10k-labels-idx1-ubyte": (
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-    ),
-    "MNIST/raw/train-images-idx3-ubyte": (
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
-    ),
-    "MNIST/raw/train-labels-idx1-ubyte": (
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-    ),
-    "FashionMNIST/raw/t10k-images-idx3-ubyte": (
-        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
-    ),
-    "FashionMNIST/raw/t10k-labels-idx1-ubyte": (
-        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"
-    ),
-    "FashionMNIST/raw/train-images-idx3-ubyte": (
-        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
-    ),
-    "FashionMNIST/raw/train-labels-idx1-ubyte": (
-        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"
-    ),
-}
+from tasks.data.checksums import CHECKSUMS, verified
 
 
 @dataclass(frozen=True)
@@ -127,15 +100,3 @@ def _torchvision(images: Images, context: Context) -> tuple[Part, Part, dict[str
     both = [kind(str(context.data_root), train=train) for train in (True, False)]
     pool, test = (Part(d.data.flatten(1).float() / 255, d.targets.long()) for d in both)
     return pool, test, sources
-
-
-def verified(root: Path, name: str) -> str:
-    """The SHA-256 of root/name, if it is the published one; raises BadSetting."""
-    with (root / name).open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != CHECKSUMS[name]:
-        raise BadSetting(
-            f"data.root={root}: {name} is not the published file (SHA-256 {found[:12]}..., "
-            f"not {CHECKSUMS[name][:12]}...); delete it and fetch or import it again"
-        )
-    return found

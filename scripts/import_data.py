@@ -1,0 +1,201 @@
+"""Fill a data root from a local folder, for machines without a network.
+
+    uv run python scripts/import_data.py FROM [--root DIR] [--only NAME ...]
+
+The tasks read data sets only in the layouts of torchvision and scikit-learn. This copies or
+converts what FROM holds into them, checks every file before it is used and what was made after,
+and writes each data set whole or not at all. What is there already and right is left alone.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.settings import BadSetting
+from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """sources: files below FROM; target: what appears below the root; make(FROM, temporary)."""
+
+    sources: tuple[str, ...]
+    target: str
+    make: Callable[[Path, Path], None]
+    check: Callable[[Path], None]  # of the finished target; raises BadSetting
+
+
+def copied(prefix: str) -> DataSet:
+    """A data set whose files are taken as they are."""
+    names = tuple(name for name in CHECKSUMS if name.startswith(f"{prefix}/"))
+
+    def make(source: Path, new: Path) -> None:
+        for name in names:
+            to = new / Path(name).relative_to(prefix)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, to)
+
+    def check(target: Path) -> None:
+        for name in names:
+            expect(target / Path(name).relative_to(prefix), CHECKSUMS[name])
+
+    return DataSet(names, prefix, make, check)
+
+
+def expect(path: Path, checksum: str) -> None:
+    if not path.is_file() or sha256(path) != checksum:
+        raise BadSetting(f"{path} is not the published file: SHA-256 is not {checksum[:12]}...")
+
+
+def make_cifar(source: Path, new: Path) -> None:
+    """One lossless WebP strip per class -> the pickles of cifar-100-python, ordered by class."""
+    import numpy as np
+    from PIL import Image
+
+    folder = source / "cifar-100"
+    coarse = json.loads((folder / "classes.json").read_text())["fine_to_coarse"]
+    new.mkdir(parents=True)
+    for name in ("meta", "classes.json"):
+        shutil.copyfile(folder / name, new / name)
+    for split in ("train", "test"):
+        with zipfile.ZipFile(folder / f"{split}_webp.zip") as strips:
+            names = sorted(name for name in strips.namelist() if name.endswith(".webp"))
+            images = [np.asarray(Image.open(io.BytesIO(strips.read(name)))) for name in names]
+        pixels = np.concatenate([strip.reshape(-1, 32, 32, 3) for strip in images])
+        fine = np.repeat(np.arange(100), len(pixels) // 100).tolist()
+        content = {
+            "fine_labels": fine,
+            "coarse_labels": [coarse[label] for label in fine],
+            "data": pixels.transpose(0, 3, 1, 2).reshape(-1, 3072),
+        }
+        made = (content["data"].tobytes(), bytes(fine), bytes(content["coarse_labels"]))
+        derived(f"cifar-100 {split}", made, folder / f"{split}_webp.zip")
+        with (new / split).open("wb") as file:
+            pickle.dump(content, file, protocol=4)
+    # a pickle's bytes depend on numpy's version: what later checks hold the files against
+    sums = {split: sha256(new / split) for split in ("train", "test")}
+    (new / "imported.json").write_text(json.dumps(sums))
+
+
+def check_cifar(target: Path) -> None:
+    for name in ("meta", "classes.json"):
+        expect(target / name, SOURCES[f"cifar-100/{name}"])
+    if not (target / "imported.json").is_file():
+        raise BadSetting(f"{target} was not made by this script: move it away, or leave it so")
+    for split, checksum in json.loads((target / "imported.json").read_text()).items():
+        expect(target / split, checksum)
+
+
+def make_omniglot(source: Path, new: Path) -> None:
+    """The two archives unpacked, with the few-shot split of Vinyals et al. beside them."""
+    new.mkdir(parents=True)
+    for part in ("background", "evaluation"):
+        with tarfile.open(source / "omniglot-py" / f"images_{part}.tar.xz") as archive:
+            archive.extractall(new, filter="data")
+    shutil.copyfile(source / "omniglot-py/splits_vinyals.json", new / "splits_vinyals.json")
+
+
+def check_omniglot(target: Path) -> None:
+    expect(target / "splits_vinyals.json", SOURCES["omniglot-py/splits_vinyals.json"])
+    for part in ("background", "evaluation"):
+        folder = target / f"images_{part}"
+        drawings = sorted(folder.rglob("*.png"), key=lambda path: path.relative_to(folder).parts)
+        pieces = (
+            piece
+            for path in drawings
+            for piece in (path.relative_to(folder).as_posix().encode(), path.read_bytes())
+        )
+        derived(f"omniglot {part}", pieces, folder)
+
+
+def derived(name: str, pieces: Any, path: Path) -> None:
+    """Hold what was made against what it should be."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    if digest.hexdigest() != DERIVED[name]:
+        raise BadSetting(f"{path} is not what the published files give ({digest.hexdigest()})")
+
+
+DATA_SETS = {
+    "MNIST": copied("MNIST"),
+    "FashionMNIST": copied("FashionMNIST"),
+    "20news": copied("scikit_learn_data"),
+    "CIFAR100": DataSet(
+        tuple(name for name in SOURCES if name.startswith("cifar-100/")),
+        "cifar-100-python",
+        make_cifar,
+        check_cifar,
+    ),
+    "Omniglot": DataSet(
+        tuple(name for name in SOURCES if name.startswith("omniglot-py/")),
+        "omniglot-py",
+        make_omniglot,
+        check_omniglot,
+    ),
+}
+
+
+def bring(name: str, source: Path, root: Path) -> str:
+    """Import one data set; what happened. Raises BadSetting, OSError."""
+    data = DATA_SETS[name]
+    target = root / data.target
+    if target.exists():
+        data.check(target)
+        return "already there, verified"
+    if not any((source / file).exists() for file in data.sources):
+        return "not in FROM"
+    for file in data.sources:
+        expect(source / file, (CHECKSUMS | SOURCES)[file])
+    with beside(target) as new:
+        data.make(source, new)
+        data.check(new)
+        new.rename(target)
+    return "imported"
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A name for a folder next to the target, gone afterwards whatever happens."""
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("source", metavar="FROM", type=Path, help="a folder with data sets")
+    default = os.environ.get("BENCH_DATA", "~/.cache/bilevel-bench")
+    parser.add_argument("--root", type=Path, default=Path(default), help=f"default {default}")
+    parser.add_argument("--only", nargs="+", choices=DATA_SETS, default=list(DATA_SETS))
+    arguments = parser.parse_args()
+    root, source = arguments.root.expanduser(), arguments.source.expanduser()
+    found = [n for n in arguments.only if any((source / f).exists() for f in DATA_SETS[n].sources)]
+    try:
+        if not found:
+            raise BadSetting(f"{source} holds none of {', '.join(arguments.only)}")
+        for name in arguments.only:
+            print(f"{name}: {bring(name, source, root)}", flush=True)
+    except (BadSetting, OSError) as error:
+        print(f"import_data: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

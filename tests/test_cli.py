@@ -1,0 +1,310 @@
+"""The command line as a user meets it: refusals, runs, resuming, and what a folder holds."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from bench.loggers import answers
+from tests.conftest import ROOT, Cli
+
+QUICK = ("task=toy_minimax", "run.steps=4", "run.every=2", "run.threads=1")
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, nothing on standard output, one line that says all of `words`."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    for word in words:
+        assert word in line
+
+
+BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "a task that is not": (("task=toy_corset",), ("task=toy_corset", "toy_coreset")),
+    "a setting that is not": (("algorithm.etaa=3",), ("algorithm.etaa=3", "did you mean eta?")),
+    "an added setting": (("+algorithm.foo=3",), ("algorithm.foo=3", "inner_lr")),
+    "an added group": (("+extra.foo=3",), ("extra=", "algorithm")),
+    "a word for a number": (("algorithm.eta=abc",), ("algorithm.eta=abc", "number")),
+    "half a step": (("run.steps=1.5",), ("run.steps=1.5", "integer")),
+    "negative steps": (("run.steps=-5",), ("run.steps=-5", "greater")),
+    "a value left out": (("algorithm.T=???",), ("algorithm.T",)),
+    "missing data": (("task/data=mnist", "data.root=nowhere"), ("data.root=nowhere", "MNIST")),
+    "cuda without a GPU": (("run.device=cuda",), ("run.device=cuda", "cpu")),
+    "a NaN step size": (("algorithm.outer.lr=nan",), ("algorithm.outer.lr=NaN", "finite")),
+    "an unknown variant": (("task.variant=papr",), ("task.variant=papr", "'paper' or 'code'")),
+    "a foreign target": (("algorithm._target_=os.system",), ("os.system", "only functions of")),
+    "a target of another kind": (
+        ("algorithm._target_=bench.descent.gd",),
+        ("algorithm._target_=bench.descent.gd", "Algorithm"),
+    ),
+    "no override": (("toy_coreset",), ("toy_coreset", "EQUAL")),
+    "an interpolation to nothing": (("algorithm.inner_lr=${nope}",), ("nope",)),
+    "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
+    "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_in_one_line_and_leaves_nothing(
+    case: str, cli: Cli, tmp_path: Path
+) -> None:
+    arguments, words = BAD[case]
+    if case == "cuda without a GPU" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    refused(cli(*arguments), *words)
+    assert list((tmp_path / "runs").rglob("*.*")) == []
+
+
+def test_a_bad_run_of_a_sweep_does_not_stop_the_others(cli: Cli, tmp_path: Path) -> None:
+    done = cli("-m", *QUICK, "seed=0,x,1")
+    assert done.returncode == 2
+    assert "seed=x" in done.stderr
+    assert len(list((tmp_path / "runs").rglob("summary.json"))) == 2
+
+
+def test_a_root_that_is_a_file_or_cannot_be_written_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    refused(cli(*QUICK, f"run.root={tmp_path}/file"), "run.root", str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+    if os.geteuid() == 0:  # root may write anywhere but in the kernel's own file system
+        closed = Path("/sys")
+    else:
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o500)
+    refused(cli(*QUICK, f"run.root={closed}/runs"), "run.root", "cannot write")
+
+
+@pytest.mark.data
+def test_a_corrupt_data_file_is_refused(cli: Cli, tmp_path: Path, data_root: Path) -> None:
+    copy = tmp_path / "data"
+    shutil.copytree(data_root, copy)
+    labels = copy / "MNIST/raw/train-labels-idx1-ubyte"
+    content = bytearray(labels.read_bytes())
+    content[1000] ^= 1
+    labels.write_bytes(content)
+    done = cli("task/data=mnist", f"data.root={copy}")
+    refused(done, f"data.root={copy}", "train-labels", "not the published file")
+    assert not (tmp_path / "runs").exists()
+
+
+def folder(tmp_path: Path, root: str = "runs") -> Path:
+    (found,) = (tmp_path / root).rglob("config.yaml")
+    return found.parent
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    return rows
+
+
+def state(run: Path) -> list[torch.Tensor]:
+    return tree_leaves(torch.load(run / "checkpoint.pt", weights_only=True)["leaves"])
+
+
+def test_a_run_folder_holds_what_the_readme_says(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*QUICK)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no progress bar where there is no terminal
+    run = folder(tmp_path)
+    files = {file.name for file in run.iterdir()}
+    expected = {"config.yaml", "environment.json", "history.jsonl", "checkpoint.pt", "summary.json"}
+    assert files == expected
+    assert all(f"`{file}`" in (ROOT / "README.md").read_text() for file in files)
+    assert [row["step"] for row in history(run)] == [0, 2, 4]
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["status"] == "done"
+    assert summary["last"]["calls/grad_g"] == 4 * 11
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment["threads"] == 1
+    assert {"torch", "hydra-core"} <= set(environment["packages"])
+
+
+def test_again_is_nothing_to_do_and_force_is_anew(cli: Cli, tmp_path: Path) -> None:
+    cli(*QUICK)
+    run = folder(tmp_path)
+    before = {f.name: f.stat().st_mtime_ns for f in run.iterdir()}
+    again = cli(*QUICK, "run.checkpoint=3", "run.threads=2")  # how, not what: the same run
+    assert "nothing to do" in again.stdout
+    assert {f.name: f.stat().st_mtime_ns for f in run.iterdir()} == before
+    rows = history(run)
+    assert cli(*QUICK, "run.force=true").returncode == 0
+    assert (run / "summary.json").stat().st_mtime_ns > before["summary.json"]
+    assert history(run) == rows
+
+
+def test_equal_settings_written_otherwise_are_the_same_run(cli: Cli, tmp_path: Path) -> None:
+    cli(*QUICK, "algorithm.eta=1", "algorithm.T=2")
+    done = cli(*QUICK, "algorithm.eta=1.0", "algorithm.T=2", "algorithm.inner_lr=.05")
+    assert "nothing to do" in done.stdout
+
+
+KILLED = {
+    "bome": ("run.dtype=float32",),
+    "aid_cg": ("algorithm.batch=32", "algorithm.outer.rule=adam", "algorithm.outer.lr=.01"),
+    "penalty": ("algorithm.T=3",),
+}
+
+
+@pytest.mark.parametrize("algorithm", KILLED)
+def test_a_killed_run_goes_on_to_the_same_bits(algorithm: str, cli: Cli, tmp_path: Path) -> None:
+    arguments = (
+        f"algorithm={algorithm}", "run.steps=120", "run.every=7", "run.checkpoint=0",
+        "run.threads=1", "task.references=false", "task.pretraining.steps=10", *KILLED[algorithm],
+    )  # fmt: skip
+    assert cli(*arguments, f"run.root={tmp_path}/whole").returncode == 0
+    whole = folder(tmp_path, "whole")
+
+    slow = f"import time, bench.run as r; f = r.advance\n{SLOWED}"
+    command = [sys.executable, "-c", slow, *arguments, f"run.root={tmp_path}/killed"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed").rglob("checkpoint.pt")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    killed = folder(tmp_path, "killed")
+    assert not (killed / "summary.json").exists()
+    done = len(history(killed))
+    assert 1 < done < len(history(whole))
+
+    assert cli(*arguments, f"run.root={tmp_path}/killed").returncode == 0
+    assert history(killed) == history(whole)
+    assert all(torch.equal(a, b) for a, b in zip(state(killed), state(whole), strict=True))
+
+
+# a step that takes 10 ms longer: there is time to kill it; its result is the same
+SLOWED = """
+def slowed(*a):
+    time.sleep(.01)
+    return f(*a)
+r.advance = slowed
+from bench.main import main
+main()
+"""
+
+
+def interrupted(cli: Cli, tmp_path: Path) -> Path:
+    """A run folder as a kill leaves it: some rows, a checkpoint, no summary."""
+    cli(*QUICK)
+    run = folder(tmp_path)
+    (run / "summary.json").unlink()
+    return run
+
+
+def test_a_damaged_checkpoint_is_refused_and_kept(cli: Cli, tmp_path: Path) -> None:
+    run = interrupted(cli, tmp_path)
+    whole = (run / "checkpoint.pt").read_bytes()
+    (run / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
+    before = {f.name: f.read_bytes() for f in run.iterdir()}
+    refused(cli(*QUICK), "checkpoint.pt cannot be read", "run.force=true")
+    assert {f.name: f.read_bytes() for f in run.iterdir()} == before
+    assert cli(*QUICK, "run.force=true").returncode == 0
+
+
+def test_a_checkpoint_of_another_run_is_refused(cli: Cli, tmp_path: Path) -> None:
+    run = interrupted(cli, tmp_path)
+    content = torch.load(run / "checkpoint.pt", weights_only=True)
+    torch.save(content | {"name": "another"}, run / "checkpoint.pt")
+    refused(cli(*QUICK), "not of this run")
+
+
+def test_a_history_cut_short_is_mended(cli: Cli, tmp_path: Path) -> None:
+    """The checkpoint is of the last step: rows are whole again or were never lost."""
+    run = interrupted(cli, tmp_path)
+    content = torch.load(run / "checkpoint.pt", weights_only=True)
+    rows = history(run)
+    with (run / "history.jsonl").open("a") as file:
+        file.write('{"step": 6, "sec')
+    assert content["step"] == 4
+    assert cli(*QUICK).returncode == 0
+    assert history(run) == rows
+
+
+def test_other_packages_or_threads_are_noted_on_going_on(cli: Cli, tmp_path: Path) -> None:
+    run = interrupted(cli, tmp_path)
+    environment = json.loads((run / "environment.json").read_text())
+    environment["packages"]["torch"] = "1.0"
+    (run / "environment.json").write_text(json.dumps(environment))
+    done = cli(*QUICK, "run.threads=2")
+    assert "goes on under another packages" in done.stderr
+    (note,) = json.loads((run / "environment.json").read_text())["continued"]
+    assert note["changed"]["packages"][0]["torch"] == "1.0"
+    assert "threads" not in note["changed"]  # it went on with the recorded number
+
+
+def test_a_diverging_run_says_so(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("task=quadratic", "algorithm=itd", "algorithm.outer.lr=1e30", "run.steps=40")
+    done = cli(*arguments)
+    assert done.returncode == 1
+    summary = json.loads((folder(tmp_path) / "summary.json").read_text())
+    assert summary["status"] == "diverged"
+    assert re.search(r"not finite at step \d+", done.stdout)
+    assert cli(*arguments).returncode == 1  # told again, not tried again
+
+
+def test_a_time_budget_ends_a_run(cli: Cli, tmp_path: Path) -> None:
+    cli("task=toy_coreset", "run.steps=1000000", "run.every=100", "run.seconds=0.5")
+    last = json.loads((folder(tmp_path) / "summary.json").read_text())["last"]
+    assert 0.5 <= last["seconds"] < 5
+    assert last["step"] < 1_000_000
+
+
+def test_help_imports_nothing_heavy(cli: Cli) -> None:
+    """What makes --help quick; the time itself is not asserted."""
+    code = (
+        "import sys; sys.argv = ['bench', '--help']\n"
+        "import bench.main\n"
+        "try: bench.main.main()\n"
+        "except SystemExit as e: assert not e.code\n"
+        "assert not {'torch', 'wandb', 'sklearn', 'rich', 'pydantic'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "hyper_cleaning" in done.stdout
+    assert "bome" in done.stdout
+
+
+def test_wandb_offline_mirrors_the_history(cli: Cli, tmp_path: Path) -> None:
+    """Read back from the .wandb file with wandb's own reader."""
+    done = cli(*QUICK, "logger=wandb", WANDB_API_KEY="")
+    assert done.returncode == 0, done.stderr
+    run = folder(tmp_path)
+    (file,) = run.rglob("*.wandb")
+    reader = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
+    printed = subprocess.run(reader, capture_output=True, text=True, check=True, cwd=tmp_path)
+    records = [json.loads(line) for line in printed.stdout.splitlines()]
+    (about,) = (record["run"] for record in records if record["type"] == "run")
+    rows = [record["history"] for record in records if record["type"] == "history"]
+    assert (about["run_id"], about["run_group"], about["job_type"]) == (
+        run.name, "toy_minimax", "bome",
+    )  # fmt: skip
+    for mine, theirs in zip(history(run), rows, strict=True):
+        assert int(theirs["step"]["num"]) == mine["step"]
+        for key, value in mine.items():
+            found: Any = theirs["item"]
+            for part in key.split("/") if key not in found else [key]:
+                found = found[part]
+            assert found == value
+
+
+def test_a_host_that_does_not_answer_is_not_waited_for() -> None:
+    begin = time.monotonic()
+    assert not answers("https://192.0.2.1", within=0.5)  # TEST-NET: answers never
+    assert not answers("http://127.0.0.1:9", within=0.5)  # nothing listens there
+    assert time.monotonic() - begin < 5

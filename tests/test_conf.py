@@ -1,0 +1,83 @@
+"""Every configuration composes, names real settings, and is complete."""
+
+import inspect
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from bench import record
+from bench.launch import complete
+from bench.settings import BadSetting, checked, locate
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+def stems(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", list(overrides))
+    return complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+
+
+@pytest.mark.parametrize("task", stems("task"))
+@pytest.mark.parametrize("algorithm", stems("algorithm"))
+def test_every_pair_composes_to_a_complete_configuration(task: str, algorithm: str) -> None:
+    composed(f"task={task}", f"algorithm={algorithm}")
+
+
+@pytest.mark.parametrize("experiment", stems("experiment"))
+def test_every_experiment_composes_and_differs_from_the_default(experiment: str) -> None:
+    config = composed(f"experiment={experiment}")
+    assert config["algorithm"]["_target_"].rpartition(".")[2] in experiment or "line" in experiment
+    assert record.name(config) != record.name(composed())
+
+
+@pytest.mark.parametrize(("group", "choice"), [*product(["logger"], stems("logger"))])
+def test_other_groups_compose(group: str, choice: str) -> None:
+    composed(f"{group}={choice}")
+
+
+@pytest.mark.parametrize("data", stems("task/data"))
+def test_every_data_set_composes(data: str) -> None:
+    composed(f"task/data={data}")
+
+
+@pytest.mark.parametrize("pair", stems("tuned"))
+def test_tuned_settings_are_for_a_pair_that_exists(pair: str) -> None:
+    assert pair in {f"{t}_{a}" for t, a in product(stems("task"), stems("algorithm"))}
+
+
+@pytest.mark.parametrize("group", ["task", "algorithm", "descent", "task/data"])
+def test_a_yaml_lists_every_argument_of_its_function(group: str) -> None:
+    """So that each can be overridden without a plus sign, and is seen in --help."""
+    for stem in stems(group):
+        with initialize_config_module("conf", version_base="1.3"):
+            node: Any = compose(f"{group}/{stem}")
+        for part in group.split("/"):
+            node = node[part]
+        names = set(inspect.signature(locate(node["_target_"], stem)).parameters) - {"context"}
+        assert set(node) - {"_target_"} == names, stem
+
+
+def test_the_name_is_of_what_is_computed_not_of_how() -> None:
+    name = record.name(composed("task=toy_coreset"))
+    for same in ("run.threads=1", "run.device=cpu", "run.root=x", "logger=wandb", "data.root=x"):
+        assert record.name(composed("task=toy_coreset", same)) == name
+    for other in ("seed=1", "run.steps=7", "run.dtype=float64", "algorithm.T=3", "task.start=2"):
+        assert record.name(composed("task=toy_coreset", other)) != name
+
+
+def test_settings_left_out_are_the_defaults() -> None:
+    full = checked({"_target_": "bench.descent.adam", "lr": 1}, "x")
+    assert full == {
+        "_target_": "bench.descent.adam", "lr": 1.0, "b1": 0.9, "b2": 0.999, "eps": 1e-8,
+    }  # fmt: skip
+    with pytest.raises(BadSetting, match=r"x\.lr is not set: write x\.lr=\.\.\."):
+        checked({"_target_": "bench.descent.adam"}, "x")
