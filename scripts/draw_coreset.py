@@ -1,6 +1,6 @@
 """Draw the README's picture: trajectories on BOME's toy coreset, from run folders.
 
-    uv run python scripts/draw_coreset.py --out docs/coreset.png
+    uv run python scripts/draw_coreset.py --out results/coreset.png
 
 Runs what is missing of the named configurations (a minute or two), then draws theta_k over the
 contours of f for every method and start, as BOME's figure 3 does for the released problem.
@@ -36,7 +36,7 @@ def trajectory(method: str, start: int, root: Path) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/coreset.png"))
+    parser.add_argument("--out", type=Path, default=Path("results/coreset.png"))
     parser.add_argument("--root", type=Path, default=Path("runs/draw_coreset"))
     arguments = parser.parse_args()
 

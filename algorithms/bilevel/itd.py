@@ -9,7 +9,8 @@ evaluated from the last step to the first. With momentum m the inner step is
 m_{t+1} = mu m_t + g_y(x, y_t), y_{t+1} = y_t - alpha m_{t+1}, and (a, b) below are the
 derivatives of f with respect to (y_{t+1}, m_{t+1}).
 
-The lower variable is free here: a task with constraints on y is refused.
+Where y is constrained the inner steps are projected, and the projection's derivative is taken as
+the identity: exact as long as the constraints are not active.
 
 Per step, itd: T gradients of g, 1 of f, T Jacobian- and T - 1 Hessian-vector products (y_0 does
 not depend on x). reverse: the same with K in place of T in the products.
@@ -51,6 +52,7 @@ def itd(
             slope, products = o.linearised_g_y(x, y, zeta)
             steps.append(products)
             y, velocity = heavy_ball(y, slope, velocity, inner_lr, inner_momentum)
+            y = o.project_y(y)
 
         hypergrad, a = o.grad_f(x, y, xi)  # line 8, Proposition 2
         b = torch.zeros_like(y)
@@ -86,6 +88,7 @@ def reverse(
         for _ in range(T):
             path.append(y)
             y, velocity = heavy_ball(y, o.g_y(x, y, zeta), velocity, inner_lr, inner_momentum)
+            y = o.project_y(y)
 
         hypergrad, a = o.grad_f(x, y, xi)
         b = torch.zeros_like(y)
