@@ -1,4 +1,4 @@
-"""Seconds per outer step on data hyper-cleaning, ours and peers', in one run on the same data.
+"""Seconds per outer step on data hyper-cleaning: ours and peers', one run, the same data.
 
     uv run --group peers python scripts/speed.py [--boat]
 
@@ -24,7 +24,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -167,7 +167,7 @@ def here(p: Problem, step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
 # Ours
 
 
-def ours(p: Problem) -> list[Contender]:
+def our_contenders(p: Problem) -> list[Contender]:
     """The algorithms of this repository on its own task, through the oracle."""
     from algorithms.bilevel.aid import aid_cg, aid_neumann
     from algorithms.bilevel.bome import bome
@@ -214,7 +214,7 @@ def ours(p: Problem) -> list[Contender]:
 # Peers in this process
 
 
-def torch_loop(p: Problem) -> list[Contender]:
+def loop_contenders(p: Problem) -> list[Contender]:
     """BOME written down directly with torch.autograd and torch.optim."""
 
     def step() -> Tensor:
@@ -236,11 +236,11 @@ def torch_loop(p: Problem) -> list[Contender]:
         outer.step()
         return torch.cat([x.grad, y.grad.flatten()])
 
-    note = f"{T + 1} grad_g, 1 g_x, 1 grad_f: the first inner gradient twice"
+    note = f"1 grad_f, {T + 2} grad_g: the first inner step's gradient again for q"
     return [Contender("BOME", "torch.autograd loop", here(p, step), note)]
 
 
-def torchopt(p: Problem) -> list[Contender]:
+def torchopt_contenders(p: Problem) -> list[Contender]:
     """TorchOpt: implicit differentiation and, for ITD, its differentiable SGD."""
     import torchopt
 
@@ -284,30 +284,30 @@ def torchopt(p: Problem) -> list[Contender]:
     name = f"TorchOpt {version('torchopt')}"
     cg = torchopt.linear_solve.solve_cg(maxiter=K, rtol=0.0)  # rtol 0: all K iterations
     series = torchopt.linear_solve.solve_inv(ns=True, maxiter=K, alpha=INNER_LR)
-    common = f"{T} grad_g, 1 grad_f, 1 jvp_g"
+    linearised = "linearises twice, each a grad_g more"
     return [
         Contender(
             "AID-CG",
             name,
             here(p, implicit(cg)),
-            f"{common}, {K + 1} hvp_g (one of zero); linearises twice, each with a grad_g",
+            f"1 grad_f, {T} grad_g, {K + 1} hvp_g (one with zero), 1 jvp_g; {linearised}",
         ),
         Contender(
             "AID-Neumann",
             name,
             here(p, implicit(series)),
-            f"{common}, {K} hvp_g; linearises twice, each with a grad_g",
+            f"1 grad_f, {T} grad_g, {K} hvp_g, 1 jvp_g; {linearised}",
         ),
         Contender(
             "ITD",
             f"{name} MetaSGD",
             here(p, unrolled),
-            f"{T} grad_g, 1 grad_f, {T} jvp_g, {T - 1} hvp_g",
+            f"1 grad_f, {T} grad_g, {T - 1} hvp_g, {T} jvp_g",
         ),
     ]
 
 
-def higher(p: Problem) -> list[Contender]:
+def higher_contenders(p: Problem) -> list[Contender]:
     """higher: ITD through its differentiable SGD."""
     import higher
 
@@ -322,7 +322,7 @@ def higher(p: Problem) -> list[Contender]:
         outer.step()
         return x.grad
 
-    note = f"{T} grad_g, 1 grad_f, {T} jvp_g, {T - 1} hvp_g"
+    note = f"1 grad_f, {T} grad_g, {T - 1} hvp_g, {T} jvp_g"
     return [Contender("ITD", f"higher {version('higher')}", here(p, step), note)]
 
 
@@ -346,7 +346,7 @@ class Unavailable(Exception):
 
 
 @contextmanager
-def boat(p: Problem) -> Iterator[list[Contender]]:
+def boat_contenders(p: Problem) -> Iterator[list[Contender]]:
     """BOAT's contenders; a worker process in BOAT's environment runs their steps one by one."""
     python = boat_environment()
     with tempfile.TemporaryDirectory() as folder:
@@ -363,6 +363,12 @@ def boat(p: Problem) -> Iterator[list[Contender]]:
             ) as worker,
         ):
 
+            def hang_up() -> None:
+                assert worker.stdin is not None
+                with suppress(OSError):
+                    worker.stdin.close()  # the worker's loop ends with its input
+                worker.wait()
+
             def ask(method: str, count: bool) -> dict[str, Any]:
                 assert worker.stdin is not None
                 assert worker.stdout is not None
@@ -370,7 +376,7 @@ def boat(p: Problem) -> Iterator[list[Contender]]:
                     print(json.dumps([method, count]), file=worker.stdin, flush=True)
                     return json.loads(worker.stdout.readline())
                 except (OSError, ValueError):  # it has died: its last words say why
-                    worker.wait()
+                    hang_up()
                     stderr.seek(0)
                     said = stderr.read().strip().splitlines() or ["nothing said"]
                     raise Unavailable(f"BOAT's process ended: {said[-1]}") from None
@@ -386,18 +392,16 @@ def boat(p: Problem) -> Iterator[list[Contender]]:
 
             try:
                 name = f"BOAT {ask('version', False)['version']}"
-                common = f"{T} grad_g, 1 grad_f"
-                log = "and values of g and f for its log"
-                once = "one more grad_g to linearise"
+                common = f"1 grad_f, {T} grad_g"
+                log = "values of f and g for its log"
+                once = f"{K} hvp_g, 1 jvp_g; linearises once, a grad_g more; {log}"
                 yield [
-                    contender("AID-CG", f"{common}, 1 jvp_g, {K} hvp_g; {once}, {log}"),
-                    contender("AID-Neumann", f"{common}, 1 jvp_g, {K} hvp_g; {once}, {log}"),
-                    contender("ITD", f"{common}, {T} jvp_g, {T - 1} hvp_g; {log}"),
+                    contender("AID-CG", f"{common}, {once}"),
+                    contender("AID-Neumann", f"{common}, {once}"),
+                    contender("ITD", f"{common}, {T - 1} hvp_g, {T} jvp_g; {log}"),
                 ]
             finally:
-                if worker.stdin is not None:
-                    worker.stdin.close()  # the worker's loop ends with its input
-                worker.wait()
+                hang_up()
 
 
 def boat_environment() -> Path:
@@ -610,17 +614,21 @@ def main() -> None:
         f"{arguments.rows} x {PIXELS} training rows, {CLASSES} classes, float32, {THREADS} threads,"
         f" T={T}, K={K}; torch {torch.__version__}, {platform.machine()}, load {load:.1f}"
     )
+    if load > 0.5:
+        print(
+            "the machine is busy: two threads that wait for a third make times several fold longer"
+        )
     problem = synthetic(arguments.rows)
-    contenders = ours(problem) + torch_loop(problem)
-    for peer in (torchopt, higher):
+    contenders = our_contenders(problem) + loop_contenders(problem)
+    for peer in (torchopt_contenders, higher_contenders):
         try:
             contenders += peer(problem)
         except ImportError as error:
-            print(f"{peer.__name__} is not installed ({error}): {PEERS}")
+            print(f"without a peer, {error}: {PEERS}")
     with ExitStack() as stack:
         if arguments.boat:
             try:
-                contenders += stack.enter_context(boat(problem))
+                contenders += stack.enter_context(boat_contenders(problem))
             except Unavailable as reason:
                 print(f"without BOAT: {reason}")
         else:
