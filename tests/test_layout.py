@@ -47,7 +47,8 @@ def test_no_committed_file_names_a_registry_or_this_machine() -> None:
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True
     ).stdout.split("\0")
     assert "uv.lock" not in listed
-    words = ("pypi" + ".org", "pythonhost" + "ed", "registry.npm" + "js", "/wo" + "rk/", "/ro" + "ot/")
+    split = ["pypi .org", "python hosted", "registry. npmjs", "/wo rk/", "/ro ot/"]
+    words = [word.replace(" ", "") for word in split]  # so that this file does not name them
     for name in filter(None, listed):
         path = ROOT / name
         if path.suffix in (".png", ".pt") or not path.is_file():
