@@ -615,9 +615,7 @@ def main() -> None:
         f" T={T}, K={K}; torch {torch.__version__}, {platform.machine()}, load {load:.1f}"
     )
     if load > 0.5:
-        print(
-            "the machine is busy: two threads that wait for a third make times several fold longer"
-        )
+        print("the machine was busy just now: if it still is, times can be several fold too long")
     problem = synthetic(arguments.rows)
     contenders = our_contenders(problem) + loop_contenders(problem)
     for peer in (torchopt_contenders, higher_contenders):
