@@ -2,19 +2,20 @@
 
 Each has two variants: "paper" as the text prints the problem, "code" as the released
 toy_convergence.py, toy_adv.py and toy_lls.py have it. A setting left at None is the variant's.
-Here x and y are the paper's v and theta. There are no data and no randomness.
+Here x and y are the paper's v and theta. There are no data and no randomness. Gradients are in
+closed form: these runs are many short steps, and autograd's own time would be most of theirs.
 """
 
 from collections.abc import Callable
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from bench.sets import box
 from bench.settings import Finite, Positive
-from bench.task import Batch, Context, Loss, Set, Task
+from bench.task import Batch, Context, Derivatives, Loss, Partials, Set, Task, Wrt
 
 Variant = Literal["paper", "code"]
 Point = tuple[Finite, Finite]
@@ -50,6 +51,24 @@ def toy_coreset(
     def lower(x: Tensor, y: Tensor, _: Batch) -> Tensor:
         return (y - torch.softmax(x, 0) @ points).square().sum()
 
+    def upper_grad(x: Tensor, y: Tensor, _: Batch, wrt: Wrt) -> Partials:
+        return torch.zeros_like(x), 2 * f_scale * (y - goal)
+
+    def lower_grad(x: Tensor, y: Tensor, _: Batch, wrt: Wrt) -> Partials:
+        s = torch.softmax(x, 0)
+        slope = 2 * (y - s @ points)
+        if wrt == "y":
+            return None, slope
+        return pulled_back(s, -slope), slope
+
+    def pulled_back(s: Tensor, v: Tensor) -> Tensor:  # J'P v; J = diag(s) - s s' is the softmax's
+        u = points @ v
+        return s * (u - s @ u)
+
+    def lower_linearised(x: Tensor, y: Tensor, _: Batch) -> Any:
+        s = torch.softmax(x, 0)
+        return lambda: 2 * (y - s @ points), lambda v, wrt: (pulled_back(s, -2 * v), 2 * v)
+
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         hull = torch.softmax(x, 0) @ points
         return {
@@ -67,6 +86,8 @@ def toy_coreset(
         init=lambda rng: (tensor([0.0] * 4), theta_0.clone()),
         evaluate=evaluate,
         metric="distance",
+        upper_derivatives=Derivatives(upper_grad),
+        lower_derivatives=Derivatives(lower_grad, lower_linearised),
         optimum={"y": best},
     )
 
@@ -88,6 +109,15 @@ def toy_minimax(
     def upper(x: Tensor, y: Tensor, _: Batch) -> Tensor:
         return (x * y).sum()
 
+    def upper_grad(x: Tensor, y: Tensor, _: Batch, wrt: Wrt) -> Partials:
+        return y, x
+
+    def lower_grad(x: Tensor, y: Tensor, _: Batch, wrt: Wrt) -> Partials:
+        return -y, -x
+
+    def lower_linearised(x: Tensor, y: Tensor, _: Batch) -> Any:
+        return lambda: -x, lambda v, wrt: (-v, torch.zeros_like(v))
+
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         distance = (x.square() + y.square()).sum().sqrt()
         return {"upper": upper(x, y, None), "distance": distance, "v": x[0], "theta": y[0]}
@@ -100,6 +130,8 @@ def toy_minimax(
         metric="distance",
         feasible=_clamped(limit),
         lower_feasible=_clamped(limit),
+        upper_derivatives=Derivatives(upper_grad),
+        lower_derivatives=Derivatives(lower_grad, lower_linearised),
         optimum={"x": tensor([0.0]), "y": tensor([0.0])},
     )
 
@@ -133,6 +165,30 @@ def toy_degenerate(
     def lower_code(x: Tensor, y: Tensor, _: Batch) -> Tensor:
         return 0.5 * y[0].square() - x[0] * y[0]
 
+    def upper_grad(x: Tensor, y: Tensor, _: Batch, wrt: Wrt) -> Partials:
+        if printed:
+            a, b = 2 * (y[:1] - x), 2 * (y[1:] - 1)
+            return -a, torch.cat([a, b])
+        apart = x - y[1:]
+        return apart, torch.cat([y[:1] - 1, -apart])
+
+    def lower_grad(x: Tensor, y: Tensor, _: Batch, wrt: Wrt) -> Partials:
+        zero = torch.zeros_like(x)
+        if printed:
+            a = 2 * (y[:1] - x)
+            return -a, torch.cat([a, zero])
+        return -y[:1], torch.cat([y[:1] - x, zero])
+
+    def lower_linearised(x: Tensor, y: Tensor, _: Batch) -> Any:
+        curvature = 2.0 if printed else 1.0
+        zero = torch.zeros_like(x)
+
+        def product(v: Tensor, wrt: Wrt) -> Partials:
+            a = curvature * v[:1]
+            return -a, torch.cat([a, zero])
+
+        return lambda: torch.cat([curvature * (y[:1] - x), zero]), product
+
     upper: Loss = upper_printed if printed else upper_code
     lower: Loss = lower_printed if printed else lower_code
 
@@ -157,6 +213,8 @@ def toy_degenerate(
         evaluate=evaluate,
         metric="distance",
         lower_feasible=_clamped(limit),
+        upper_derivatives=Derivatives(upper_grad),
+        lower_derivatives=Derivatives(lower_grad, lower_linearised),
         optimum={"x": tensor([1.0]), "y": tensor([1.0, 1.0])},
     )
 

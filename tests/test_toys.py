@@ -1,6 +1,7 @@
 """The toys' optima, and the end points of BOME's released code (float32, as it runs)."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from bench.rng import generator
-from bench.task import Context
+from bench.task import Context, Task
 from tasks.toy import toy_coreset, toy_degenerate, toy_minimax
 from tests.conftest import Cli
 
@@ -28,6 +29,39 @@ ENDS: dict[str, tuple[dict[str, float], float]] = {
     "toy_degenerate_code_bvfsm": ({"theta_1": 0.98, "theta_2": -0.23, "v": -0.23}, 5e-3),
     "toy_degenerate_code_penalty": ({"theta_1": 0.999, "theta_2": 0.999, "v": 0.999}, 1e-3),
 }
+
+
+@pytest.mark.parametrize("variant", ["paper", "code"])
+@pytest.mark.parametrize("toy", [toy_coreset, toy_minimax, toy_degenerate])
+def test_closed_forms_are_the_gradients_of_the_losses(
+    context: Context, toy: Callable[..., Task], variant: str
+) -> None:
+    task = toy(context, variant=variant)
+    x, y = task.init(generator(0, "init"))
+    rng = torch.Generator().manual_seed(0)
+    point = [torch.randn(t.shape, dtype=t.dtype, generator=rng).requires_grad_() for t in (x, y)]
+    for loss, closed in (
+        (task.upper, task.upper_derivatives),
+        (task.lower, task.lower_derivatives),
+    ):
+        assert loss is not None
+        assert closed is not None
+        exact = torch.autograd.grad(loss(*point, None), point, materialize_grads=True)
+        for got, want in zip(closed.grad(*point, None, "xy"), exact):
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-14)
+        torch.testing.assert_close(closed.grad(*point, None, "y")[1], exact[1], rtol=0, atol=1e-14)
+
+    assert task.lower is not None
+    assert task.lower_derivatives is not None
+    assert task.lower_derivatives.linearise is not None
+    slope, product = task.lower_derivatives.linearise(*point, None)
+    (g_y,) = torch.autograd.grad(task.lower(*point, None), point[1:], create_graph=True)
+    torch.testing.assert_close(slope(), g_y, rtol=0, atol=1e-14)
+    v = torch.randn(y.shape, dtype=y.dtype, generator=rng)
+    for got, want in zip(
+        product(v, "xy"), torch.autograd.grad(g_y, point, v, materialize_grads=True)
+    ):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-14)
 
 
 def last_row(cli: Cli, tmp_path: Path, *arguments: str) -> dict[str, Any]:
