@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
 
 from bench.settings import BadSetting
+
+if TYPE_CHECKING:
+    import torch  # slow to import: here only where a run is described
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf")
 
@@ -86,8 +88,10 @@ def line(row: Mapping[str, Any]) -> str:
     return json.dumps(finite(row)) + "\n"
 
 
-def environment(device: torch.device, threads: int, sources: Mapping[str, str]) -> dict[str, Any]:
+def environment(device: "torch.device", threads: int, sources: Mapping[str, str]) -> dict[str, Any]:
     """What the run's bits may depend on beyond its configuration."""
+    import torch
+
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "python": platform.python_version(),

@@ -1,0 +1,173 @@
+"""Starts the runs that a plan lacks: one `bench` process each, here or through SLURM."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from bench.reproduce.plan import Job
+from bench.settings import BadSetting
+
+OUTSIDE = ("run.device", "run.threads", "run.checkpoint", "data.root", "data.download", "logger")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run's process ended."""
+
+    job: Job
+    code: int
+    log: Path
+
+    @property
+    def reason(self) -> str:
+        """The last line that the process wrote: where `bench` says why it ended."""
+        try:
+            lines = [line for line in self.log.read_text().splitlines() if line.strip()]
+        except OSError:
+            lines = []
+        if self.code < 0:
+            return f"killed by signal {-self.code}"
+        return lines[-1].removeprefix("bench: ") if lines else f"exit code {self.code}"
+
+
+class Going(Protocol):
+    """A started run."""
+
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+
+
+Start = Callable[[Job, list[str], Path], Going]
+
+
+def checked_extra(extra: Sequence[str]) -> list[str]:
+    """Overrides for all runs: only of what a run's name does not depend on; raises BadSetting."""
+    for setting in extra:
+        key, equals, _ = setting.partition("=")
+        if not equals or not any(key == k or key.startswith(f"{k}.") for k in OUTSIDE):
+            raise BadSetting(
+                f"{setting}: an artifact's settings are its spec's; what may be added is "
+                f"{', '.join(OUTSIDE)}; --runs FOLDER says where runs go"
+            )
+    return list(extra)
+
+
+def here(job: Job, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A process of this machine, which dies with this one: a second `reproduce run` must not
+    find it still writing."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def _die_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+@dataclass
+class SlurmJob:
+    """A submitit job as a started run."""
+
+    job: Any
+
+    def poll(self) -> int | None:
+        if not self.job.done():
+            return None
+        error = self.job.exception()
+        return 1 if error is not None else int(self.job.result())
+
+    def terminate(self) -> None:
+        self.job.cancel()
+
+
+def slurm(folder: Path, minutes: int, partition: str | None) -> Start:
+    """Submits each run as a SLURM job of its own; raises BadSetting without submitit or SLURM."""
+    try:
+        import submitit
+    except ImportError:
+        raise BadSetting("--launcher slurm needs submitit: write uv sync --extra slurm") from None
+    try:
+        executor = submitit.SlurmExecutor(folder=folder / "slurm")
+    except RuntimeError:
+        raise BadSetting("--launcher slurm: there is no sbatch on this machine") from None
+    options = {"partition": partition} if partition else {}
+    executor.update_parameters(time=minutes, cpus_per_task=2, job_name="bench", **options)
+
+    def start(job: Job, command: list[str], log: Path) -> SlurmJob:
+        return SlurmJob(executor.submit(call, command, str(log)))
+
+    return start
+
+
+def call(command: list[str], log: str) -> int:
+    """What a SLURM job does."""
+    with open(log, "wb") as file:
+        return subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode
+
+
+def command(job: Job, root: Path, extra: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "bench", *job.overrides, f"run.root={root}", *extra]
+
+
+def carry_out(
+    jobs: Sequence[Job],
+    start: Start,
+    root: Path,
+    extra: Sequence[str],
+    at_once: int,
+    started: Callable[[Job], None] = lambda job: None,
+) -> Iterator[Ended]:
+    """Run them all, `at_once` at a time; gives each as it ends, whatever its exit code."""
+    logs = root / ".reproduce" / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    waiting = list(reversed(jobs))
+    going: list[tuple[Job, Path, Going]] = []
+    with _stopped_by_terminate():
+        try:
+            while waiting or going:
+                while waiting and len(going) < at_once:
+                    job = waiting.pop()
+                    log = logs / f"{job.name.replace('/', '_')}.log"
+                    started(job)
+                    going.append((job, log, start(job, command(job, root, extra), log)))
+                for entry in list(going):
+                    job, log, process = entry
+                    code = process.poll()
+                    if code is not None:
+                        going.remove(entry)
+                        yield Ended(job, code, log)
+                time.sleep(0.05)
+        finally:
+            for _, _, process in going:
+                process.terminate()
+
+
+@contextmanager
+def _stopped_by_terminate() -> Iterator[None]:
+    """SIGTERM ends the runs too: it becomes a KeyboardInterrupt here."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+Launcher = Literal["local", "slurm"]
