@@ -1,31 +1,37 @@
-"""The command line `reproduce`: list, plan, run, report, check, compare, data."""
+"""The command line `reproduce`. Slow parts are imported where they are used: `list` is quick."""
 
 import os
 import sys
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from bench.reproduce import plan as plans
 from bench.reproduce import runner
-from bench.reproduce.specs import Book, Budget, find, load_book, override
+from bench.reproduce.plan import Names, Plan, Run
+from bench.reproduce.specs import Artifact, Book, Budget, find, load_book
 from bench.settings import BadSetting
+
+OK, FAILED, REFUSED, UNJUDGED, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help=(
-        "Every table and figure of the papers: published number, measured number, n, verdict. "
-        "Start with: reproduce list"
+        "Every table and figure of the papers as a command: published number, measured number, n, "
+        "verdict. Start with: reproduce list"
     ),
 )
-out = Console(soft_wrap=True, highlight=False)
+wide = None if sys.stdout.isatty() else 400  # a file or a pipe has no width
+out = Console(soft_wrap=True, highlight=False, width=wide)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
@@ -35,55 +41,428 @@ class BudgetName(StrEnum):
     full = "full"
 
 
+class VariantName(StrEnum):
+    paper = "paper"
+    code = "code"
+
+
 class LauncherName(StrEnum):
     local = "local"
     slurm = "slurm"
 
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="as `list` shows them")]
-OneId = Annotated[str, typer.Argument(metavar="ID", help="as `list` shows it")]
-Runs = Annotated[
-    Path, typer.Option(help="where run folders are", envvar="BENCH_RUNS", file_okay=False)
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="artifacts, or a paper's name; all")
 ]
+Runs = Annotated[Path, typer.Option(help="where run folders are", envvar="BENCH_RUNS")]
 Specs = Annotated[Path | None, typer.Option(help="another folder of specs", envvar="BENCH_SPECS")]
-Scale = Annotated[
-    BudgetName | None, typer.Option(help="default: the largest that has runs or a record")
+Results = Annotated[Path, typer.Option(help="where records are")]
+AtBudget = Annotated[BudgetName, typer.Option("--budget", help="the scale of the runs")]
+MaybeBudget = Annotated[
+    BudgetName | None,
+    typer.Option("--budget", help="default: the largest of which there are runs or a record"),
 ]
-RUNS = Path("runs")
-
-
-def expanded(root: Path) -> Path:
-    return root.expanduser()
+MaybeVariant = Annotated[VariantName | None, typer.Option("--variant", help="default: both")]
+RUNS, RESULTS = Path("runs"), Path("results")
 
 
 @app.command("list")
-def list_(runs: Runs = RUNS, specs: Specs = None) -> None:
-    """All artifacts: budgets, cost, what is done, what is recorded."""
+def list_(runs: Runs = RUNS, results: Results = RESULTS, specs: Specs = None) -> None:
+    """All artifacts: budgets, cost, what is done, how their recorded claims stand."""
     from bench.reproduce import records
 
-    book = load_book(specs)
-    names = plans.Names(expanded(runs))
+    book, root = load_book(specs), runs.expanduser()
+    names = Names(root)
     table = Table(box=None, pad_edge=False)
     for column in ("artifact", "variants", "budget", "runs", "done", "cost", "recorded claims"):
-        table.add_column(column, justify="right" if column in ("runs", "done", "cost") else "left")
+        side: Literal["right", "left"] = "right" if column in ("runs", "done", "cost") else "left"
+        table.add_column(column, justify=side, no_wrap=True)
     for artifact in book.artifacts.values():
-        for budget in artifact.spec.budgets:
-            plan = plans.make(artifact, book, budget, expanded(runs), names, compose=False)
-            every = list(plans.points(artifact.spec, book, budget))
-            total = plans.total(artifact, book, budget)
-            done = "?" if plan is None else str(len(plan.runs) - len(plan.missing))
-            record = records.read(artifact.id, budget)
+        for i, budget in enumerate(artifact.spec.budgets):
+            plan = plans.make(artifact, book, budget, root, names, compose=False)
+            record = records.read(artifact.id, budget, results)
             table.add_row(
-                artifact.id if budget == next(iter(artifact.spec.budgets)) else "",
-                ", ".join(artifact.spec.variants),
+                artifact.id if i == 0 else "",
+                ", ".join(artifact.spec.variants) if i == 0 else "",
                 budget,
-                str(total if every else 0),
-                done,
+                str(plans.total(artifact, book, budget)),
+                "?" if plan is None else str(len(plan.runs) - len(plan.missing)),
                 records.cost(artifact, budget, record),
                 records.tally(record),
             )
     out.print(table)
     out.print(
-        "\nreproduce plan ID --budget B shows the runs, reproduce run ID --budget B makes them. "
-        "Done: ? until one of them has looked."
+        "\nreproduce plan ID --budget B shows an artifact's runs, reproduce run makes them, "
+        "reproduce report draws them.\ndone: ? until one of these has looked. "
+        "cost: seconds of steps, on two CPU cores where it is an estimate (~)."
     )
+
+
+@app.command()
+def plan(
+    id: Annotated[str, typer.Argument(metavar="ID")],
+    budget: AtBudget,
+    runs: Runs = RUNS,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """The command lines that `run` would start, which of them are done, and what they cost."""
+    from bench.reproduce import records
+
+    book, root = load_book(specs), runs.expanduser()
+    for artifact in find(book, [id]):
+        plan = made(artifact, book, budget.value, root)
+        for run in plan.runs:
+            out.print(f"{plans.status(run):9}{run.job.line}", soft_wrap=True)
+        counts = Counter(plans.status(run) for run in plan.runs)
+        later = f", {plan.later} more once grid points are chosen" if plan.later else ""
+        cost = records.cost(
+            artifact, budget.value, records.read(artifact.id, budget.value, results)
+        )
+        out.print(
+            f"{artifact.id} {budget.value}: {len(plan.runs)} runs"
+            f" ({', '.join(f'{n} {word}' for word, n in counts.items())}){later}; cost {cost}"
+        )
+        scale = artifact.spec.budgets[budget.value]
+        if scale.note:
+            out.print(scale.note)
+
+
+@app.command(context_settings={"allow_interspersed_args": True})
+def run(
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID... [SETTING=VALUE]...", help="settings for all runs")
+    ],
+    budget: AtBudget,
+    launcher: Annotated[LauncherName, typer.Option(help="processes here, or SLURM jobs")] = (
+        LauncherName.local
+    ),
+    jobs: Annotated[int | None, typer.Option(min=1, help="runs at a time")] = None,
+    minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
+    partition: Annotated[str | None, typer.Option(help="of SLURM")] = None,
+    runs: Runs = RUNS,
+    specs: Specs = None,
+) -> None:
+    """Make the runs that are missing. Interrupted or killed: the same command goes on."""
+    book, root = load_book(specs), runs.expanduser()
+    extra = runner.checked_extra([i for i in ids if "=" in i])
+    at_once = jobs or (64 if launcher == LauncherName.slurm else min(os.cpu_count() or 1, 4))
+    if launcher == LauncherName.slurm:
+        start = runner.slurm(root / ".reproduce", minutes, partition)
+    else:
+        start = runner.here
+        if not any(e.startswith("run.threads=") for e in extra):
+            extra.append(f"run.threads={max(1, min(2, (os.cpu_count() or 1) // at_once))}")
+    failed = False
+    for artifact in find(book, [i for i in ids if "=" not in i]):
+        if budget.value not in artifact.spec.budgets:
+            raise BadSetting(
+                f"--budget {budget.value}: {artifact.id} has {', '.join(artifact.spec.budgets)}"
+            )
+        plan = carry_out(artifact, book, budget.value, root, extra, start, at_once)
+        failed |= outcome(plan, book)
+    raise typer.Exit(FAILED if failed else OK)
+
+
+def carry_out(
+    artifact: Artifact,
+    book: Book,
+    budget: Budget,
+    root: Path,
+    extra: list[str],
+    start: runner.Start,
+    at_once: int,
+) -> Plan:
+    """Stage by stage: grid points at the first seed, then the chosen ones' other seeds."""
+    names, tried = Names(root), set[str]()
+    plan = plans.make(artifact, book, budget, root, names)
+    assert plan is not None
+    bar = Progress(
+        TextColumn(f"{artifact.id} {budget}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+        console=err,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        total = plan.count
+        task = bar.add_task("", total=total, completed=total - len(plan.missing), now="")
+        while jobs := [r.job for r in plan.missing if r.job.name not in tried]:
+            for ended in runner.carry_out(
+                jobs,
+                start,
+                root,
+                [*extra, *tags(extra, artifact, budget)],
+                at_once,
+                lambda job: bar.update(task, now=f"{job.point.row} ({job.point.variant})"),
+            ):
+                job = ended.job
+                tried.add(job.name)
+                bar.advance(task)
+                words = "done" if ended.code == 0 else ended.reason
+                where = f"{job.point.variant}, {job.point.row}, seed {job.seed}"
+                if ended.code or not sys.stderr.isatty():
+                    err.print(f"{job.name} ({where}): {words}")
+                if ended.code and not (root / job.name / "summary.json").is_file():
+                    err.print(f"  {job.line}\n  its output: {ended.log}")
+            again = plans.make(artifact, book, budget, root, names)
+            assert again is not None
+            plan = again
+            bar.update(task, total=plan.count)
+    return plan
+
+
+def tags(extra: list[str], artifact: Artifact, budget: Budget) -> list[str]:
+    """W&B groups an artifact's runs, so that its project compares them at once."""
+    if "logger=wandb" not in extra:
+        return []
+    paper, name = artifact.id.split("/")
+    return [f"logger.group={paper}-{name}-{budget}", f"logger.tags=[{paper},{name},{budget}]"]
+
+
+def outcome(plan: Plan, book: Book) -> bool:
+    """Print what became of a plan; whether something failed."""
+    table = Table(box=None, pad_edge=False, title=f"{plan.artifact.id} {plan.budget}")
+    for column in ("variant", "row", "runs", *plan.artifact.spec.columns, "remarks"):
+        table.add_column(column)
+    failed = False
+    for row in plan.rows:
+        counts = Counter(plans.status(run) for run in row.runs)
+        wrong = [r for r in row.runs if r.failed]
+        diverged = sum(r.failed for r in row.tried if r not in row.runs)
+        unfinished = any(r.summary is None for r in (*row.tried, *row.runs)) or not row.runs
+        failed |= bool(wrong) or unfinished
+        remarks = [f"failed: {(r.summary or {}).get('reason')}" for r in wrong[:1]]
+        remarks += [f"{diverged} of {len(row.tried)} grid points diverged"] if diverged else []
+        remarks += ["not finished"] if unfinished else []
+        table.add_row(
+            row.variant,
+            row.name,
+            ", ".join(f"{n} {word}" for word, n in counts.items()) or "none",
+            *(cell(row.runs, name) for name in plan.artifact.spec.columns),
+            "; ".join(remarks),
+        )
+    out.print(table)
+    out.print(
+        f"next: reproduce check {plan.artifact.id} --budget {plan.budget}; "
+        f"reproduce report {plan.artifact.id} --budget {plan.budget}"
+    )
+    return failed
+
+
+def cell(runs: tuple[Run, ...], metric: str) -> str:
+    """Mean and standard error over the runs that are done."""
+    from bench.reproduce.specs import number
+    from bench.reproduce.statistics import estimate
+
+    values = [v for run in runs if run.done and (v := run.last(metric)) is not None]
+    if not values:
+        return "-"
+    e = estimate(values)
+    return number(e.mean) + (f" ± {number(e.se)}" if e.se is not None else "")
+
+
+@app.command()
+def check(
+    ids: Ids = None,
+    budget: MaybeBudget = None,
+    variant: MaybeVariant = None,
+    against_record: Annotated[
+        bool, typer.Option("--against-record", help="whether the verdicts are the recorded ones")
+    ] = False,
+    runs: Runs = RUNS,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """Judge the claims: exit code 0 if all that can be judged hold, 1 if one fails, 3 if none can.
+
+    Runs that are there are judged, and where there are none the record. With --against-record
+    the question is another: whether the verdicts are still the recorded ones.
+    """
+    from bench.reproduce import records
+
+    book, root = load_book(specs), runs.expanduser()
+    words: Counter[str] = Counter()
+    changed = 0
+    for artifact in find(book, ids or []):
+        wanted: list[Budget] = [budget.value] if budget else list(artifact.spec.budgets)
+        if not (against_record or budget):
+            wanted = [largest(artifact, book, root, results)]
+        for name in wanted:
+            old = records.read(artifact.id, name, results)
+            if against_record and old is None:
+                if budget or ids:
+                    raise BadSetting(f"{artifact.id} {name}: there is no record in {results}")
+                continue
+            plan = None if against_record else made(artifact, book, name, root)
+            there = plan is not None and any(run.summary for run in plan.runs)
+            if plan is not None and there:
+                found, source = records.judge(plan, book), ""
+            elif old is not None:
+                found, source = records.again(old, artifact.spec), " (recorded)"
+            else:
+                assert plan is not None
+                found, source = records.judge(plan, book), ""
+            for group in found if variant is None else [variant.value]:
+                for key, entry in found[group].items():
+                    verdict = entry.verdict
+                    before = old.claims[group][key].verdict if against_record and old else verdict
+                    differs = before.text != verdict.text
+                    changed += differs
+                    words[verdict.word] += 1
+                    line = Text(f"{verdict.text:<22}", style=STYLES[verdict.word])
+                    line.append(f"{artifact.id} {name} {group}{source} {key}: ", style="default")
+                    line.append(str(entry.claim["text"]), style="default")
+                    line.append(f"  ({verdict.statistic})", style="default")
+                    out.print(line)
+                    if differs:
+                        out.print(f"    recorded: {before.text} ({before.statistic})")
+    order = ("holds", "fails", "not enough runs", "not run")
+    out.print(", ".join(f"{words[word]} {word}" for word in order if words[word]) or "no claims")
+    if against_record:
+        raise typer.Exit(FAILED if changed else OK)
+    judged = words["holds"] + words["fails"]
+    raise typer.Exit(FAILED if words["fails"] else OK if judged else UNJUDGED)
+
+
+STYLES = {"holds": "green", "fails": "red", "not enough runs": "yellow", "not run": "dim"}
+
+
+@app.command()
+def report(
+    ids: Ids = None,
+    out_: Annotated[Path, typer.Option("--out", help="folder of the pages")] = Path("report"),
+    budget: MaybeBudget = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="write results/<paper>/<artifact>/<budget>.json too")
+    ] = False,
+    runs: Runs = RUNS,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """Pages that open from disk, tables in Markdown and LaTeX, figures in SVG."""
+    from bench.reproduce import records
+    from bench.reproduce import report as pages
+
+    book, root = load_book(specs), runs.expanduser()
+    entries = []
+    for artifact in find(book, ids or []):
+        name = budget.value if budget else largest(artifact, book, root, results)
+        if name not in artifact.spec.budgets:
+            raise BadSetting(
+                f"--budget {name}: {artifact.id} has {', '.join(artifact.spec.budgets)}"
+            )
+        plan = made(artifact, book, name, root)
+        there = any(run.summary for run in plan.runs)
+        old = records.read(artifact.id, name, results)
+        measured = records.measure(plan, book) if there or old is None else old
+        if record:
+            if not there:
+                raise BadSetting(f"--record: {artifact.id} {name} has no finished run in {root}")
+            out.print(f"{records.write(measured, results)}")
+        entries.append(pages.Entry(artifact, measured, plan if there else None))
+    index = pages.write(entries, book, out_.expanduser())
+    out.print(f"{index}")
+
+
+@app.command()
+def findings(
+    readme: Annotated[Path, typer.Option(help="the file with the table")] = Path("README.md"),
+    check: Annotated[
+        bool, typer.Option("--check", help="only say whether it is up to date")
+    ] = False,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """Write the README's table of findings from the records."""
+    from bench.reproduce import readme as pages
+
+    book = load_book(specs)
+    fresh = pages.updated(readme, book, results)
+    if check:
+        if fresh != readme.read_text():
+            raise BadSetting(
+                f"{readme}: its findings are not the records': write reproduce findings"
+            )
+        return
+    readme.write_text(fresh)
+    out.print(f"{readme}")
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN_OR_FOLDER...")],
+    metric: Annotated[str | None, typer.Option(help="drawn at first; default: the task's")] = None,
+    out_: Annotated[Path, typer.Option("--out", help="folder of the page")] = Path("comparison"),
+    specs: Specs = None,
+) -> None:
+    """A page over any run folders: filter, sort, overlay curves, difference of settings."""
+    from bench.reproduce import dashboard
+
+    page, count = dashboard.write(folders, load_book(specs), out_.expanduser(), metric)
+    out.print(f"{page} ({count} runs)")
+
+
+@app.command()
+def data(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    download: Annotated[bool, typer.Option("--download", help="fetch what is not there")] = False,
+    root: Annotated[Path, typer.Option(help="where data sets are", envvar="BENCH_DATA")] = Path(
+        "~/.cache/bilevel-bench"
+    ),
+) -> None:
+    """What data is there, whole or not; exit code 1 if a file is damaged."""
+    from bench.reproduce.data import states
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("data set", "files", "state", "how to get it"):
+        table.add_column(column)
+    bad = False
+    for state in states(names or [], root.expanduser(), download):
+        table.add_row(state.name, f"{state.there}/{state.files}", state.word, state.advice)
+        bad |= state.damaged
+    out.print(table)
+    raise typer.Exit(FAILED if bad else OK)
+
+
+def made(artifact: Artifact, book: Book, budget: Budget, root: Path) -> Plan:
+    if budget not in artifact.spec.budgets:
+        raise BadSetting(f"--budget {budget}: {artifact.id} has {', '.join(artifact.spec.budgets)}")
+    plan = plans.make(artifact, book, budget, root, Names(root))
+    assert plan is not None
+    return plan
+
+
+def largest(artifact: Artifact, book: Book, root: Path, results: Path) -> Budget:
+    """The largest budget with finished runs or a record; the largest of all if there is none."""
+    from bench.reproduce import records
+
+    budgets = list(artifact.spec.budgets)
+    for budget in reversed(budgets):
+        if records.path(artifact.id, budget, results).is_file():
+            return budget
+        plan = plans.make(artifact, book, budget, root, Names(root))
+        if plan is not None and any(run.summary for run in plan.runs):
+            return budget
+    return budgets[-1]
+
+
+def main() -> None:
+    """The console script `reproduce`."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        err.print("reproduce: stopped; the same command goes on")
+        sys.exit(INTERRUPTED)
+    except BadSetting as error:
+        err.print(Text(f"reproduce: {error}"))
+        sys.exit(REFUSED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        err.print(Text(f"reproduce: cannot write or read {error.filename}: {error.strerror}"))
+        sys.exit(REFUSED)

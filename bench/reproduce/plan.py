@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,6 @@ from bench.reproduce.specs import (
     Artifact,
     Book,
     Budget,
-    Part,
     Point,
     Select,
     Value,
@@ -258,11 +256,6 @@ def pick(tried: tuple[Run, ...], select: Select | None) -> Point | None:
     return min(values, key=lambda pair: sign * (pair[0] or 0.0))[1].job.point
 
 
-def settled(row: Row) -> Counter[str]:
-    """How many of a row's runs are done, failed, missing."""
-    return Counter(
-        "missing" if run.summary is None else "done" if run.done else "failed" for run in row.runs
-    )
-
-
-__all__ = ["Job", "Names", "Part", "Plan", "Row", "Run", "make", "pick", "seeds", "value"]
+def status(run: Run) -> str:
+    """missing, done, or why it is not: diverged."""
+    return run.summary["status"] if run.summary is not None else "missing"

@@ -1,7 +1,6 @@
 """Starts the runs that a plan lacks: one `bench` process each, here or through SLURM."""
 
 import ctypes
-import os
 import signal
 import subprocess
 import sys

@@ -100,7 +100,7 @@ class Trajectory(Strict):
     y: str
     x_range: tuple[Finite, Finite]
     y_range: tuple[Finite, Finite]
-    upper_in: Literal["y", "xy"] = "y"  # the plane's coordinates: y, or x and y
+    upper_in: Literal["y", "xy", "none"] = "y"  # the plane is that of y, or of x and y; or no f
     goal: tuple[Finite, Finite] | None = None
 
 
@@ -419,11 +419,11 @@ def load_book(folder: Path | None = None) -> Book:
     path, content = named["methods.yaml"]
     methods = {name: _model(Method, value, path, name) for name, value in content.items()}
     artifacts = {}
-    for file in sorted(folder.glob("*/*.yaml")):
-        spec = _model(Spec, _read(file), file, "")
-        check(spec, metrics, methods, file)
-        key = f"{file.parent.name}/{file.stem}"
-        artifacts[key] = Artifact(key, spec, file)
+    for path in sorted(folder.glob("*/*.yaml")):
+        spec = _model(Spec, _read(path), path, "")
+        check(spec, metrics, methods, path)
+        key = f"{path.parent.name}/{path.stem}"
+        artifacts[key] = Artifact(key, spec, path)
     if not artifacts:
         raise BadSetting(f"--specs {folder}: there is no <paper>/<artifact>.yaml in it")
     return Book(artifacts, metrics, methods)

@@ -1,0 +1,119 @@
+// Draws an artifact's curves and paths from the JSON in the page. Plotly stands in the page before.
+"use strict";
+
+const data = JSON.parse(document.getElementById("figure").textContent);
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+
+function layout(title, x, y, log) {
+  return {
+    title: { text: title, font: { size: 15 }, x: 0.02, xanchor: "left" },
+    font: { family: "system-ui, sans-serif", size: 13, color: "#1a1a1a" },
+    margin: { l: 64, r: 12, t: 40, b: 48 },
+    height: 470,
+    hovermode: "closest",
+    xaxis: { title: { text: x }, gridcolor: "#e3e3e3", zeroline: false, automargin: true },
+    yaxis: { title: { text: y }, gridcolor: "#e3e3e3", zeroline: false, automargin: true,
+      type: log ? "log" : "linear", exponentformat: "power" },
+    legend: { orientation: "h", x: 0, xanchor: "left", y: -0.22, yanchor: "top" },
+  };
+}
+
+function transparent(colour) {
+  const part = (i) => parseInt(colour.slice(i, i + 2), 16);
+  return `rgba(${part(1)},${part(3)},${part(5)},0.15)`;
+}
+
+function traces(lines, metric, axis, log) {
+  const found = [];
+  for (const line of lines) {
+    const points = line.y[metric]
+      .map(([mean, error], i) => ({ x: line.x[axis][i], mean, error: error ?? 0 }))
+      .filter((p) => p.x !== null && p.mean !== null && (!log || p.mean > 0));
+    if (!points.length) continue;
+    const low = points.map((p) => (log ? Math.max(p.mean - p.error, p.mean / 100) : p.mean - p.error));
+    const high = points.map((p) => p.mean + p.error);
+    const xs = points.map((p) => p.x);
+    if (line.n > 1) {
+      found.push({ x: xs.concat([...xs].reverse()), y: high.concat([...low].reverse()), fill: "toself",
+        fillcolor: transparent(line.colour), line: { width: 0 }, mode: "lines", hoverinfo: "skip",
+        showlegend: false, legendgroup: line.row });
+    }
+    found.push({ x: xs, y: points.map((p) => p.mean), name: line.row, legendgroup: line.row, mode: "lines",
+      line: { color: line.colour, dash: line.dash, width: 2 },
+      hovertemplate: `${line.row}: %{y:.4g} at %{x:.4g}<extra>n = ${line.n}</extra>` });
+  }
+  return found;
+}
+
+function panel(parent, name) {
+  const box = document.createElement("div");
+  box.className = "plot";
+  box.dataset.variant = name;
+  parent.append(box);
+  return box;
+}
+
+function drawCurves() {
+  const metric = data.metrics.find((m) => m.name === document.getElementById("metric").value);
+  const axis = data.axes.find((a) => a.name === document.getElementById("axis").value);
+  const log = document.getElementById("log").checked;
+  for (const box of document.getElementById("curves").children) {
+    const lines = data.variants[box.dataset.variant];
+    Plotly.react(box, traces(lines, metric.name, axis.name, log),
+      layout(`${box.dataset.variant} variant`, axis.label, metric.label, log), CONFIG);
+  }
+}
+
+function drawPlane(box, plane) {
+  const found = [];
+  if (plane.z) {
+    found.push({ type: "contour", x: plane.grid[0], y: plane.grid[1], z: plane.z, ncontours: 16,
+      contours: { coloring: "none" }, line: { width: 0.7, color: "#b5b5b5" }, showscale: false,
+      showlegend: false, hoverinfo: "skip" });
+  }
+  for (const line of plane.lines) {
+    const n = line.x.length - 1;
+    found.push({ x: line.x, y: line.y, mode: "lines", name: line.row, legendgroup: line.row,
+      line: { color: line.colour, dash: line.dash, width: 2 } });
+    found.push({ x: [line.x[0], line.x[n]], y: [line.y[0], line.y[n]], mode: "markers", showlegend: false,
+      legendgroup: line.row, name: line.row,
+      marker: { size: 9, color: ["#ffffff", line.colour], line: { color: line.colour, width: 2 } } });
+  }
+  if (plane.optimum) {
+    found.push({ x: [plane.optimum[0]], y: [plane.optimum[1]], mode: "markers", name: "optimum",
+      marker: { symbol: "star", size: 16, color: "#000000" } });
+  }
+  if (plane.goal) {
+    found.push({ x: [plane.goal[0]], y: [plane.goal[1]], mode: "markers", name: "goal of f",
+      marker: { symbol: "x-thin", size: 11, line: { width: 2, color: "#000000" } } });
+  }
+  const title = plane.optimum ? `${box.dataset.variant} variant, optimum (${plane.optimum.join(", ")})`
+    : `${box.dataset.variant} variant`;
+  const look = layout(title, plane.labels[0], plane.labels[1], false);
+  look.xaxis.range = plane.ranges[0];
+  look.yaxis.range = plane.ranges[1];
+  Plotly.newPlot(box, found, look, CONFIG);
+}
+
+if (document.getElementById("curves")) {
+  const fill = (id, options) => {
+    for (const { name, label } of options) document.getElementById(id).add(new Option(label, name));
+  };
+  fill("metric", data.metrics);
+  fill("axis", data.axes);
+  const log = document.getElementById("log");
+  const own = () => data.metrics.find((m) => m.name === document.getElementById("metric").value).log;
+  log.checked = own();
+  for (const variant of Object.keys(data.variants)) {
+    if (data.variants[variant].length) panel(document.getElementById("curves"), variant);
+  }
+  document.getElementById("metric").addEventListener("change", () => { log.checked = own(); drawCurves(); });
+  document.getElementById("axis").addEventListener("change", drawCurves);
+  log.addEventListener("change", drawCurves);
+  document.getElementById("controls").addEventListener("submit", (event) => event.preventDefault());
+  drawCurves();
+}
+const planes = document.getElementById("planes");
+if (planes) {
+  for (const [variant, plane] of Object.entries(data.planes)) drawPlane(panel(planes, variant), plane);
+}

@@ -1,0 +1,285 @@
+"""From runs to what a claim says, and from that to a verdict.
+
+Every claim becomes parts: "the mean of these values, one per seed, lies in [low, high]". The
+claim holds if all its parts do, and fails if one does.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise, product
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from bench.reproduce import statistics
+from bench.reproduce.plan import Run, value
+from bench.reproduce.specs import (
+    Above,
+    AnyClaim,
+    Below,
+    Between,
+    Close,
+    Converges,
+    Diverges,
+    DoesNotConverge,
+    First,
+    Metric,
+    Order,
+    Published,
+    Slope,
+    WithinPublished,
+    number,
+)
+
+Runs = Mapping[str, Sequence[Run]]  # row -> its runs, one per seed; empty: none yet
+Word = Literal["holds", "fails", "not enough runs", "not run"]
+
+
+class Part(BaseModel):
+    """The statement that the mean of `values` lies in [low, high].
+
+    expected: how many values there are when all runs are done.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+    what: str
+    values: list[float]
+    low: float
+    high: float
+    expected: int
+    extra_se: float = 0.0
+
+
+class Verdict(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    word: Word
+    n: int  # of the part with the fewest
+    statistic: str  # of the part that decided
+    details: list[str]  # of every part
+
+    @property
+    def text(self) -> str:
+        return f"{self.word} (n={self.n})" if self.word == "not enough runs" else self.word
+
+
+def measured(
+    claim: AnyClaim,
+    runs: Runs,
+    expected: int,
+    metrics: Callable[[str], Metric],
+    published: Mapping[str, Mapping[str, Published]],
+) -> list[Part]:
+    """The claim's parts, filled with what the finished runs say."""
+
+    def label(name: str) -> str:
+        return metrics(name).label
+
+    def last(run: Run, name: str) -> float:
+        """The last value; of a run that failed the worst there is."""
+        if run.failed:
+            return -math.inf if metrics(name).better == "higher" else math.inf
+        found = run.last(name)
+        return math.nan if found is None else found
+
+    def single(row: str, measure: Callable[[Run], float]) -> list[float]:
+        return [measure(run) for run in runs.get(row, ()) if run.summary is not None]
+
+    def paired(a: str, b: str, measure: Callable[[Run, Run], float]) -> list[float]:
+        others = {run.job.seed: run for run in runs.get(b, ()) if run.summary is not None}
+        return [
+            measure(run, others[run.job.seed])
+            for run in runs.get(a, ())
+            if run.summary is not None and run.job.seed in others
+        ]
+
+    def difference(name: str) -> Callable[[Run, Run], float]:
+        return lambda a, b: last(a, name) - last(b, name)
+
+    def final(name: str) -> Callable[[Run], float]:
+        return lambda run: last(run, name)
+
+    def part(what: str, values: list[float], low: float, high: float, se: float = 0.0) -> Part:
+        return Part(what=what, values=values, low=low, high=high, expected=expected, extra_se=se)
+
+    def parts() -> Iterator[Part]:
+        match claim:
+            case Above() | Below():
+                for a, b in product(claim.rows, claim.than):
+                    values = paired(a, b, difference(claim.metric))
+                    bounds = (
+                        (claim.margin, math.inf)
+                        if isinstance(claim, Above)
+                        else (-math.inf, -claim.margin)
+                    )
+                    yield part(f"{label(claim.metric)}: {a} − {b}", values, *bounds)
+            case Order():
+                for a, b in pairwise(claim.rows):
+                    values = paired(a, b, difference(claim.metric))
+                    yield part(f"{label(claim.metric)}: {a} − {b}", values, claim.margin, math.inf)
+            case Between():
+                low = -math.inf if claim.at_least is None else claim.at_least
+                high = math.inf if claim.at_most is None else claim.at_most
+                for a in claim.rows:
+                    values = single(a, final(claim.metric))
+                    yield part(f"{label(claim.metric)} of {a}", values, low, high)
+            case WithinPublished():
+                for a in claim.rows:
+                    paper = published[a][claim.metric]
+                    values = [v - paper.mean for v in single(a, final(claim.metric))]
+                    yield part(
+                        f"{label(claim.metric)} of {a} − published {number(paper.mean)}",
+                        values,
+                        -claim.tolerance,
+                        claim.tolerance,
+                        paper.se or 0.0,
+                    )
+            case Close():
+                for (a, b), name in product(combinations(claim.rows, 2), claim.every):
+                    values = paired(a, b, difference(name))
+                    yield part(f"{label(name)}: {a} − {b}", values, -claim.within, claim.within)
+            case Converges() | DoesNotConverge():
+                bounds = (
+                    (-math.inf, claim.within)
+                    if isinstance(claim, Converges)
+                    else (claim.beyond, math.inf)
+                )
+                to = f" − {number(claim.to)}" if claim.to else ""
+                for a in claim.rows:
+                    values = single(a, lambda run: abs(last(run, claim.metric) - claim.to))
+                    name = f"|{label(claim.metric)}{to}|" if to else label(claim.metric)
+                    yield part(f"{name} of {a}", values, *bounds)
+            case Diverges():
+                for a in claim.rows:
+                    values = single(a, lambda run: growth(run, claim.metric))
+                    what = f"log₁₀ growth of {label(claim.metric)} of {a}"
+                    yield part(what, values, math.log10(claim.growth), math.inf)
+            case First():
+                for a, b in product(claim.rows, claim.than):
+                    values = paired(
+                        a, b, lambda x, y: _log_ratio(reached(y, claim), reached(x, claim))
+                    )
+                    what = f"log({label(claim.on)} of {b} / {a}) to the target"
+                    yield part(what, values, 0.0, math.inf)
+            case Slope():
+                low = -math.inf if claim.at_least is None else claim.at_least
+                high = math.inf if claim.at_most is None else claim.at_most
+                for what, values in _slopes(claim, runs, last, single):
+                    yield part(what, values, low, high)
+
+    return list(parts())
+
+
+def growth(run: Run, metric: str) -> float:
+    """log10 of last / first; infinite for a run that failed."""
+    if run.failed or not run.history:
+        return math.inf
+    first, end = (value(run.history[i], metric) for i in (0, -1))
+    if not first or end is None:
+        return math.nan
+    return math.log10(abs(end / first)) if end else -math.inf
+
+
+def reached(run: Run, claim: First) -> float:
+    """What the run had spent when it first had the target; all that it spent if it never had."""
+    rows = [(value(row, claim.metric), value(row, claim.on)) for row in run.history]
+    pairs = [(m, spent) for m, spent in rows if m is not None and spent is not None]
+    if not pairs:
+        return math.nan
+    start, end = pairs[0][0], pairs[-1][0]
+    if claim.gain is not None:
+        target = start + claim.gain * (end - start)
+        upward = end > start
+    else:
+        target = claim.value if claim.value is not None else math.nan
+        upward = target > start
+    for m, spent in pairs:
+        if (m >= target) == upward or m == target:
+            return spent
+    return pairs[-1][1]
+
+
+def _log_ratio(a: float, b: float) -> float:
+    if a == b == 0:
+        return 0.0
+    if a == 0 or b == 0:
+        return math.inf if b == 0 else -math.inf
+    return math.log(a / b)
+
+
+def _slopes(
+    claim: Slope,
+    runs: Runs,
+    last: Callable[[Run, str], float],
+    single: Callable[[str, Callable[[Run], float]], list[float]],
+) -> Iterator[tuple[str, list[float]]]:
+    if not claim.points:
+        for a in claim.rows:
+
+            def slope(run: Run) -> float:
+                rows = run.history[int(claim.after * len(run.history)) :]
+                pairs = [(value(r, claim.against), value(r, claim.metric)) for r in rows]
+                xs, ys = zip(*[(x or 0.0, y or 0.0) for x, y in pairs]) if pairs else ((), ())
+                return statistics.loglog_slope(xs, ys)
+
+            yield f"slope of log {claim.metric} against log {claim.against}, {a}", single(a, slope)
+        return
+    of = {row: {r.job.seed: r for r in runs.get(row, ()) if r.summary} for row in claim.points}
+    seeds = set.intersection(*(set(some) for some in of.values()))
+    values = [
+        statistics.loglog_slope(
+            list(claim.points.values()), [last(of[row][s], claim.metric) for row in claim.points]
+        )
+        for s in sorted(seeds)
+    ]
+    yield f"slope of log {claim.metric} against log {claim.against}", values
+
+
+def judged(parts: Sequence[Part], exact: bool) -> Verdict:
+    """The verdict over all parts."""
+    results = [
+        statistics.judge(p.values, p.low, p.high, exact=exact, of=len(parts), extra_se=p.extra_se)
+        for p in parts
+    ]
+    pairs = list(zip(parts, results))
+    details = [sentence(p, r) for p, r in pairs]
+    failing = [(p, r) for p, r in pairs if r.answer == "fails"]
+    waiting = [(p, r) for p, r in pairs if len(p.values) < p.expected]
+    open_ones = [(p, r) for p, r in pairs if r.answer == "open"]
+    word: Word = "holds"
+    deciding = pairs
+    if failing:
+        word, deciding = "fails", failing
+    elif waiting:
+        word, deciding = "not run", waiting
+    elif open_ones:
+        word, deciding = "not enough runs", open_ones
+    tightest = min(deciding, key=lambda pair: room(*pair))
+    n = min((r.n for _, r in pairs), default=0)
+    return Verdict(word=word, n=n, statistic=sentence(*tightest), details=details)
+
+
+def room(part: Part, result: statistics.Judged) -> float:
+    """How far inside its bounds a part's interval is (negative: outside)."""
+    if result.interval is None:
+        return -math.inf
+    gaps = [result.interval[0] - part.low, part.high - result.interval[1]]
+    return min((g for g in gaps if not math.isnan(g)), default=math.inf)
+
+
+def sentence(part: Part, result: statistics.Judged) -> str:
+    """The statistic in one line: mean, interval, bound, p, n."""
+    if not part.values:
+        return f"{part.what}: no runs"
+    bounds = []
+    if math.isfinite(part.low):
+        bounds.append(f"> {number(part.low)}")
+    if math.isfinite(part.high):
+        bounds.append(f"< {number(part.high)}")
+    interval = ""
+    if result.interval is not None and result.interval[0] != result.interval[1]:
+        interval = f" [{number(result.interval[0])}, {number(result.interval[1])}]"
+    p = f", p = {result.p:.2g}" if result.p is not None else ""
+    asked = " and ".join(bounds)
+    return f"{part.what} = {number(result.mean)}{interval}, asked {asked}{p}, n = {result.n}"

@@ -1,0 +1,126 @@
+"""What a report draws: curves over seeds and paths in the plane, from histories."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bench.reproduce.plan import Plan, Run, value
+from bench.reproduce.specs import Artifact, Book, Variant
+
+POINTS = 300  # of a curve, at most
+
+
+def rounded(x: float) -> float | None:
+    """Six significant digits; None (a gap in a curve) if not finite."""
+    return float(f"{x:.6g}") if math.isfinite(x) else None
+
+
+def thinned(rows: list[dict[str, Any]], most: int = POINTS) -> list[dict[str, Any]]:
+    """At most `most` of the rows, evenly spread, the first and last among them."""
+    if len(rows) <= most:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+
+
+def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
+    """Per variant and row: x of every axis, and of every metric mean and standard error."""
+    spec = plan.artifact.spec
+    found: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in spec.variants}
+    for row in plan.rows:
+        runs = [run for run in row.runs if run.history]
+        if not runs:
+            continue
+        method = book.methods[spec.rows[row.name].method]
+        histories = [thinned(run.history) for run in runs]
+        rows = list(zip(*histories))  # a run that diverged early shortens the mean
+        found[row.variant].append(
+            {
+                "row": row.name,
+                "colour": method.colour,
+                "dash": method.dash,
+                "n": len(runs),
+                "x": {a: [_mean(at, a)[0] for at in rows] for a in spec.figure.axes},
+                "y": {m: [_mean(at, m) for at in rows] for m in spec.figure.metrics},
+            }
+        )
+    return found
+
+
+def _mean(rows: Sequence[dict[str, Any]], name: str) -> tuple[float | None, float | None]:
+    """Mean and standard error of a metric over the seeds; None where not measured or finite."""
+    values = [v for row in rows if (v := value(row, name)) is not None]
+    if len(values) < len(rows):
+        return None, None
+    n, mean = len(values), sum(values) / len(values)
+    if not math.isfinite(mean):
+        return None, None
+    spread = sum((v - mean) ** 2 for v in values)
+    return rounded(mean), rounded(math.sqrt(spread / (n - 1) / n)) if n > 1 else 0.0
+
+
+def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
+    """Per variant: each row's path, the contours of f, and the optimum of the problem."""
+    spec = plan.artifact.spec
+    plane = spec.figure.trajectory
+    if plane is None:
+        return {}
+    found: dict[Variant, dict[str, Any]] = {}
+    for variant in spec.variants:
+        lines = []
+        for row in (r for r in plan.rows if r.variant == variant and r.runs):
+            history = row.runs[0].history
+            points = [(value(h, plane.x), value(h, plane.y)) for h in thinned(history)]
+            method = book.methods[spec.rows[row.name].method]
+            lines.append(
+                {
+                    "row": row.name,
+                    "colour": method.colour,
+                    "dash": method.dash,
+                    "x": [p[0] if p[0] is not None and abs(p[0]) < 1e6 else None for p in points],
+                    "y": [p[1] if p[1] is not None and abs(p[1]) < 1e6 else None for p in points],
+                }
+            )
+        first = next((r.runs[0] for r in plan.rows if r.variant == variant and r.runs), None)
+        if first is not None and lines:
+            found[variant] = {"lines": lines, **landscape(first, plan.artifact)}
+    return found
+
+
+def landscape(run: Run, artifact: Artifact) -> dict[str, Any]:
+    """Contours of the upper loss over the plane and the optimum, from the run's own task."""
+    import torch
+    import yaml
+
+    from bench.rng import generator
+    from bench.settings import build
+    from bench.task import Context, Task
+
+    plane = artifact.spec.figure.trajectory
+    assert plane is not None
+    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    task: Task = build(config["task"], Context(seed=config["seed"], dtype=torch.float64))
+    grid_x = torch.linspace(*plane.x_range, 61, dtype=torch.float64)
+    grid_y = torch.linspace(*plane.y_range, 61, dtype=torch.float64)
+    z = None
+    if plane.upper_in != "none":
+        x0, _ = task.init(generator(config["seed"], "init"))
+
+        def upper(a: torch.Tensor, b: torch.Tensor) -> float:
+            if plane.upper_in == "xy":
+                return float(task.upper(a[None], b[None], None))
+            return float(task.upper(x0, torch.stack([a, b]), None))
+
+        z = [[rounded(upper(a, b)) for a in grid_x] for b in grid_y]
+    best = None
+    if task.optimum is not None:
+        both = [task.optimum[k].flatten() for k in ("x", "y") if k in task.optimum]
+        values = task.optimum["y"] if plane.upper_in == "y" else torch.cat(both)
+        best = [rounded(float(v)) for v in values[:2]]
+    return {
+        "grid": [grid_x.tolist(), grid_y.tolist()],
+        "z": z,
+        "optimum": best,
+        "goal": plane.goal,
+        "labels": [plane.x, plane.y],
+        "ranges": [plane.x_range, plane.y_range],
+    }

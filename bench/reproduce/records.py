@@ -1,0 +1,249 @@
+"""What was really run, as a small file: results/<paper>/<artifact>/<budget>.json."""
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bench import record
+from bench.reproduce import claims
+from bench.reproduce.plan import Plan, Run, seeds, status
+from bench.reproduce.specs import Artifact, Book, Budget, Settings, Spec, shown
+from bench.settings import BadSetting
+
+RESULTS = Path("results")
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class RowRecord(Frozen):
+    """One row of one variant. Lists are in the order of `seeds`; null: not finite or not there."""
+
+    method: str
+    chosen: Settings  # the grid point
+    tried: int  # grid points
+    tries: list[dict[str, Any]]  # each grid point: settings, status, value of the select metric
+    seeds: list[int]
+    runs: list[str]
+    status: list[str]
+    reasons: list[str | None]
+    finals: dict[str, list[float | None]]
+    pending: str | None = None
+
+
+class ClaimRecord(Frozen):
+    claim: dict[str, Any]  # as the spec had it
+    parts: list[claims.Part]
+    verdict: claims.Verdict
+
+
+class Record(Frozen):
+    """An artifact at a budget as measured. complete: every run of the plan has ended."""
+
+    artifact: str
+    title: str
+    source: str
+    budget: Budget
+    deterministic: bool
+    date: str
+    complete: bool
+    hardware: list[str]
+    software: list[dict[str, str]]
+    commits: list[str]
+    run_seconds: float  # steps of all runs together
+    rows: dict[str, dict[str, RowRecord]]  # variant -> row -> ...
+    claims: dict[str, dict[str, ClaimRecord]]  # variant -> claim -> ...
+
+
+def measure(plan: Plan, book: Book) -> Record:
+    """A record of what there is of the plan's runs."""
+    artifact, spec = plan.artifact, plan.artifact.spec
+    ended = [run for run in plan.runs if run.summary is not None]
+    environments = [environment(run) for run in ended]
+    rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
+    for row in plan.rows:
+        own = row.runs or ()
+        rows[row.variant][row.name] = RowRecord(
+            method=spec.rows[row.name].method,
+            chosen=dict(row.chosen.chosen) if row.chosen else {},
+            tried=len(row.tried),
+            tries=[
+                {
+                    "settings": dict(run.job.point.chosen),
+                    "status": status(run),
+                    "value": (run.summary or {}).get("last", {}).get(spec.select.metric),
+                }
+                for run in row.tried
+                if spec.select and len(row.tried) > 1
+            ],
+            seeds=[run.job.seed for run in own],
+            runs=[run.job.name for run in own],
+            status=[status(run) for run in own],
+            reasons=[(run.summary or {}).get("reason") for run in own],
+            finals=finals(own),
+        )
+    for variant in spec.variants:
+        for name, entry in spec.rows.items():
+            if variant in entry.only and entry.pending:
+                rows[variant][name] = RowRecord(
+                    method=entry.method, chosen={}, tried=0, tries=[], seeds=[], runs=[],
+                    status=[], reasons=[], finals={}, pending=entry.pending,
+                )  # fmt: skip
+        rows[variant] = {n: rows[variant][n] for n in spec.rows if n in rows[variant]}
+    return Record(
+        artifact=artifact.id,
+        title=spec.title,
+        source=spec.source,
+        budget=plan.budget,
+        deterministic=spec.deterministic,
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        complete=not plan.missing and plan.later == 0,
+        hardware=unique(hardware(e) for e in environments),
+        software=unique({"python": e["python"], **e["packages"]} for e in environments),
+        commits=unique(commit(e) for e in environments),
+        run_seconds=round(sum(run.summary["last"]["seconds"] for run in ended if run.summary), 2),
+        rows=rows,
+        claims=judge(plan, book),
+    )
+
+
+def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
+    """Every claim that is judged at this budget, for each variant."""
+    spec = plan.artifact.spec
+    published = {name: row.published for name, row in spec.rows.items()}
+    found: dict[str, dict[str, ClaimRecord]] = {}
+    for variant in spec.variants:
+        runs = {row.name: row.runs for row in plan.rows if row.variant == variant}
+        found[variant] = {}
+        for key, claim in spec.claims.items():
+            if variant not in claim.variants or plan.budget not in claim.budgets:
+                continue
+            parts = claims.measured(
+                claim,
+                runs,
+                len(seeds(plan.artifact, plan.budget)),
+                lambda name: book.metric(spec.task, name),
+                published,
+            )
+            found[variant][key] = ClaimRecord(
+                claim=claim.model_dump(mode="json"),
+                parts=parts,
+                verdict=claims.judged(parts, spec.deterministic),
+            )
+    return found
+
+
+def again(old: Record, spec: Spec) -> dict[str, dict[str, ClaimRecord]]:
+    """The record's own values judged anew; raises BadSetting if the spec's claims have changed."""
+    found: dict[str, dict[str, ClaimRecord]] = {}
+    for variant in spec.variants:
+        asked = {
+            key: claim
+            for key, claim in spec.claims.items()
+            if variant in claim.variants and old.budget in claim.budgets
+        }
+        kept = old.claims.get(variant, {})
+        for key in {**asked, **kept}:
+            now = asked[key].model_dump(mode="json") if key in asked else None
+            if key not in kept or kept[key].claim != now:
+                raise BadSetting(
+                    f"{shown(path(old.artifact, old.budget))}: claims.{key} ({variant}) is not the "
+                    f"spec's: write reproduce report {old.artifact} --budget {old.budget} --record"
+                )
+        found[variant] = {
+            key: entry.model_copy(update={"verdict": claims.judged(entry.parts, old.deterministic)})
+            for key, entry in kept.items()
+        }
+    return found
+
+
+def path(artifact: str, budget: str, results: Path = RESULTS) -> Path:
+    return results / artifact / f"{budget}.json"
+
+
+def write(found: Record, results: Path = RESULTS) -> Path:
+    file = path(found.artifact, found.budget, results)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    record.write(file, found.model_dump_json(indent=1) + "\n")
+    return file
+
+
+def read(artifact: str, budget: str, results: Path = RESULTS) -> Record | None:
+    """The record, or None if there is none; raises BadSetting if it is damaged."""
+    file = path(artifact, budget, results)
+    if not file.is_file():
+        return None
+    try:
+        return Record.model_validate_json(file.read_text())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadSetting(
+            f"{shown(file)}: {where}: {first['msg']}: write reproduce report {artifact} "
+            f"--budget {budget} --record to make it again"
+        ) from None
+
+
+def verdicts(found: Mapping[str, Mapping[str, ClaimRecord]]) -> Counter[str]:
+    return Counter(e.verdict.word for group in found.values() for e in group.values())
+
+
+def tally(found: Record | None) -> str:
+    """How the claims stand, in words."""
+    if found is None:
+        return "-"
+    counts = verdicts(found.claims)
+    order: tuple[claims.Word, ...] = ("holds", "fails", "not enough runs", "not run")
+    return ", ".join(f"{counts[word]} {word}" for word in order if counts[word]) or "none judged"
+
+
+def cost(artifact: Artifact, budget: Budget, found: Record | None) -> str:
+    """Measured by an earlier run of it, else the spec's estimate."""
+    if found is not None and found.complete:
+        return f"{duration(found.run_seconds)} (measured)"
+    return f"~ {duration(60 * artifact.spec.budgets[budget].minutes)}"
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def finals(runs: Iterable[Run]) -> dict[str, list[float | None]]:
+    """Every measured name -> the last value of each run."""
+    lasts = [run.summary["last"] if run.summary else {} for run in runs]
+    names = dict.fromkeys(name for last in lasts for name in last)
+    return {
+        name: [float(f"{last[name]:.9g}") if last.get(name) is not None else None for last in lasts]
+        for name in names
+    }
+
+
+def environment(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run.folder / "environment.json").read_text())
+    return found
+
+
+def hardware(e: Mapping[str, Any]) -> str:
+    return e["gpu"] or f"{e['cpu']}, {e['threads']} threads"
+
+
+def commit(e: Mapping[str, Any]) -> str:
+    git = e["git"]
+    return f"{git['commit'][:10]}{' and changes' if git['dirty'] else ''}" if git else "unknown"
+
+
+def unique(values: Iterable[Any]) -> list[Any]:
+    found = []
+    for v in values:
+        if v not in found:
+            found.append(v)
+    return found

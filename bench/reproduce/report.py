@@ -1,0 +1,132 @@
+"""The report: a folder of pages that opens from disk with no network."""
+
+import importlib.resources
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from bench import record as files
+from bench.reproduce import curves, drawings, records, tables
+from bench.reproduce.plan import Plan
+from bench.reproduce.records import Record
+from bench.reproduce.specs import Artifact, Book
+from bench.settings import BadSetting
+
+ASSETS = ("report.css", "report.js", "compare.js")
+MARKS = {"holds": "✓", "fails": "✗", "not enough runs": "?", "not run": "–"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a page is made of. plan: None if there is only the record, and so no curves."""
+
+    artifact: Artifact
+    record: Record
+    plan: Plan | None
+
+
+def templates() -> jinja2.Environment:
+    loader = jinja2.PackageLoader("bench.reproduce", "assets")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
+    environment.filters["embed"] = embed
+    environment.filters["mark"] = lambda word: MARKS.get(word.split(" (")[0], "")
+    environment.filters["kind"] = lambda word: word.split(" (")[0].replace(" ", "-")
+    environment.filters["duration"] = records.duration
+    return environment
+
+
+def embed(data: Any) -> str:
+    """JSON that may stand inside a script element."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return jinja2.utils.markupsafe.Markup(text.replace("<", "\\u003c"))
+
+
+def assets(out: Path) -> None:
+    """Style, scripts and plotly's own script, beside the pages."""
+    import plotly
+
+    folder = out / "assets"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadSetting(f"--out {out}: cannot write: {error.strerror}") from None
+    script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    shutil.copyfile(script, folder / "plotly.min.js")
+    for name in ASSETS:
+        source = importlib.resources.files("bench.reproduce") / "assets" / name
+        (folder / name).write_bytes(source.read_bytes())
+
+
+def write(entries: list[Entry], book: Book, out: Path) -> Path:
+    """index.html, and per artifact a page, .md, .tex and .svg; the index's path."""
+    assets(out)
+    environment = templates()
+    for entry in entries:
+        folder = out / entry.artifact.id.split("/")[0]
+        folder.mkdir(parents=True, exist_ok=True)
+        page(entry, book, out, environment)
+    index = environment.get_template("index.html").render(
+        entries=[(e, records.verdicts(e.record.claims)) for e in entries],
+        root="",
+        title="Bilevel Bench",
+    )
+    files.write(out / "index.html", index)
+    return out / "index.html"
+
+
+def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -> None:
+    artifact, record, plan = entry.artifact, entry.record, entry.plan
+    spec = artifact.spec
+    every = tables.every(artifact, record, book)
+    drawn = curves.curves(plan, book) if plan else {}
+    plane = curves.paths(plan, book) if plan else {}
+    svgs = drawings.write(artifact, drawn, plane, book, out)
+    figure = {
+        "metrics": [
+            {"name": m, "label": book.metric(spec.task, m).label, "log": m in spec.figure.log}
+            for m in spec.figure.metrics
+        ],
+        "axes": [{"name": a, "label": book.metric(spec.task, a).label} for a in spec.figure.axes],
+        "variants": drawn,
+        "planes": plane,
+        "band": "one run" if record.deterministic else "mean ± standard error over seeds",
+    }
+    html = environment.get_template("artifact.html").render(
+        artifact=artifact,
+        spec=spec,
+        record=record,
+        claims=claim_rows(record),
+        tables=[t for t in every if t.title != "Claims"],
+        note=every[0].note if every[0].title == "Claims" else "",
+        figure=figure,
+        planes=plane,
+        svgs=svgs,
+        drawn=any(drawn.values()),
+        scale=spec.budgets[record.budget],
+        root="../",
+        title=spec.title,
+    )
+    stem = out / artifact.id
+    files.write(stem.with_suffix(".html"), html)
+    head = f"## {spec.title}\n\n{spec.source}; budget {record.budget}\n\n{spec.note.strip()}\n\n"
+    images = "".join(f"![{label}]({file})\n" for label, file in svgs)
+    files.write(
+        stem.with_suffix(".md"), head + "\n".join(map(tables.markdown, every)) + "\n" + images
+    )
+    files.write(stem.with_suffix(".tex"), "\n".join(map(tables.latex, every)))
+
+
+def claim_rows(record: Record) -> list[dict[str, Any]]:
+    """Per claim: its text, and per variant verdict, statistic and details."""
+    keys = dict.fromkeys(key for group in record.claims.values() for key in group)
+    return [
+        {
+            "text": next(g[key].claim["text"] for g in record.claims.values() if key in g),
+            "verdicts": {v: g[key].verdict for v, g in record.claims.items() if key in g},
+        }
+        for key in keys
+    ]

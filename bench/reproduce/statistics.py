@@ -1,0 +1,149 @@
+"""Means with their uncertainty, and whether a mean lies where a claim says.
+
+scipy is imported where it is used: reading a verdict takes none of it.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+LEVEL = 0.95
+Answer = Literal["holds", "fails", "open"]
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds. se: standard error, None for one run. low, high: bootstrap interval of
+    95%, None below three runs."""
+
+    mean: float
+    se: float | None
+    n: int
+    low: float | None
+    high: float | None
+
+
+class Judged(NamedTuple):
+    """A statement low < mean < high, judged.
+
+    interval: Student's, 95% (a point where the run is the whole population). p: two-sided, of
+    the mean being the nearer bound. answer: open if the interval has a bound inside it, or there
+    is no interval.
+    """
+
+    answer: Answer
+    mean: float
+    interval: tuple[float, float] | None
+    p: float | None
+    n: int
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean, standard error of the mean (as the papers print it), bootstrap interval."""
+    from scipy import stats
+
+    n, mean = len(values), float(np.mean(values))
+    if n < 2 or not np.isfinite(values).all():
+        return Estimate(mean, None, n, None, None)
+    low, high = bootstrap(values) if n > 2 else (None, None)
+    return Estimate(mean, float(stats.sem(values)), n, low, high)
+
+
+def bootstrap(values: Sequence[float]) -> tuple[float, float]:
+    """Percentile interval of the mean at 95%; the resampling is fixed."""
+    from scipy import stats
+
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    result = stats.bootstrap(
+        (np.asarray(values),),
+        np.mean,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def student(values: Sequence[float], level: float, extra_se: float = 0.0) -> tuple[float, float]:
+    """Student's interval of the mean; extra_se: uncertainty of what the values are held against."""
+    from scipy import stats
+
+    mean = float(np.mean(values))
+    se = math.hypot(float(stats.sem(values)), extra_se)
+    if se == 0:
+        return mean, mean
+    low, high = stats.t.interval(level, len(values) - 1, mean, se)
+    return float(low), float(high)
+
+
+def judge(
+    values: Sequence[float],
+    low: float,
+    high: float,
+    *,
+    exact: bool,
+    of: int = 1,
+    extra_se: float = 0.0,
+) -> Judged:
+    """Whether the mean of `values` lies in [low, high].
+
+    exact: the values are the whole population, not a sample of it. of: how many statements the
+    claim is made of: one of many fails only at the level divided by their number (Bonferroni);
+    that all hold needs no correction. Infinite values (a run that diverged) decide by themselves
+    if all values lie on one side.
+    """
+    n, mean = len(values), float(np.mean(values)) if len(values) else math.nan
+    if n == 0 or np.isnan(values).any():
+        return Judged("open", math.nan, None, None, n)
+    if exact or (n > 1 and not np.isfinite(values).all()):
+        strict = wide = (min(values), max(values))
+    elif n == 1:
+        return Judged("open", mean, None, None, n)
+    else:
+        strict = student(values, LEVEL, extra_se)
+        wide = student(values, 1 - (1 - LEVEL) / of, extra_se)
+    answer: Answer = "open"
+    if low <= strict[0] and strict[1] <= high:
+        answer = "holds"
+    elif wide[1] < low or high < wide[0]:
+        answer = "fails"
+    return Judged(answer, mean, strict, None if exact else _p(values, low, high, mean), n)
+
+
+def _p(values: Sequence[float], low: float, high: float, mean: float) -> float | None:
+    """Of a t test against the nearer bound; None where there is no spread to test with."""
+    from scipy import stats
+
+    bounds = [b for b in (low, high) if math.isfinite(b)]
+    if not bounds or not np.isfinite(values).all() or np.ptp(values) == 0:
+        return None
+    nearer = min(bounds, key=lambda b: abs(mean - b))
+    return float(stats.ttest_1samp(values, nearer).pvalue)
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float] | None:
+    """Welch's 95% interval of mean(a) - mean(b); None without two finite runs of each."""
+    from scipy import stats
+
+    if min(len(a), len(b)) < 2 or not np.isfinite([*a, *b]).all():
+        return None
+    if np.ptp(a) == 0 and np.ptp(b) == 0:
+        difference = float(np.mean(a) - np.mean(b))
+        return difference, difference
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # one of the two without spread
+        interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(LEVEL)
+    return float(interval.low), float(interval.high)
+
+
+def loglog_slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """Of the least-squares line through (log x, log y); nan with fewer than three points."""
+    from scipy import stats
+
+    pairs = [(a, b) for a, b in zip(x, y) if 0 < a < math.inf and 0 < b < math.inf]
+    if len({a for a, _ in pairs}) < 3:
+        return math.nan
+    return float(stats.linregress(*np.log(np.array(pairs)).T).slope)

@@ -1,0 +1,258 @@
+"""A record's tables, once as rows of cells; pages, Markdown and LaTeX print the same cells."""
+
+from dataclasses import dataclass
+
+from bench.reproduce.records import Record, RowRecord
+from bench.reproduce.specs import Artifact, Book, Metric, Published, number
+from bench.reproduce.statistics import estimate, welch
+from bench.screen import COSTS
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+def shown(x: float, metric: Metric) -> str:
+    """In per cent where the metric is a fraction."""
+    return f"{100 * x:.2f}" if metric.percent else number(x)
+
+
+def head(metric: Metric) -> str:
+    arrow = {"higher": " ↑", "lower": " ↓", "neither": ""}[metric.better]
+    return f"{metric.label}{' (%)' if metric.percent else ''}{arrow}"
+
+
+def finished(row: RowRecord, name: str) -> list[float]:
+    """The last values of the runs that are done."""
+    if name == "calls":
+        parts = [finished(row, key) for key in row.finals if key.startswith("calls/")]
+        return [sum(values) for values in zip(*parts)]
+    values = row.finals.get(name, [])
+    return [v for v, s in zip(values, row.status) if s == "done" and v is not None]
+
+
+def measured(row: RowRecord, name: str, metric: Metric) -> str:
+    """mean ± standard error [bootstrap interval]."""
+    values = finished(row, name)
+    if not values:
+        return "–"
+    e = estimate(values)
+    text = shown(e.mean, metric)
+    if e.se is not None:
+        text += f" ± {shown(e.se, metric)}"
+    if e.low is not None and e.high is not None and e.low != e.high:
+        text += f" [{shown(e.low, metric)}, {shown(e.high, metric)}]"
+    return text
+
+
+def printed(value: Published | None, metric: Metric) -> str:
+    if value is None:
+        return "–"
+    text = shown(value.mean, metric)
+    if value.se is not None:
+        text += f" ± {shown(value.se, metric)}"
+    return text + (f" (n={value.n})" if value.n else "")
+
+
+def remark(row: RowRecord) -> str:
+    """Why a row has no or not all values; which grid point it shows."""
+    notes = []
+    if row.pending:
+        notes.append(row.pending)
+    bad = [(s, r) for s, r in zip(row.status, row.reasons) if s not in ("done", "missing")]
+    if bad:
+        notes.append(f"FAILED, {len(bad)} of {len(row.status)} runs {bad[0][0]}: {bad[0][1]}")
+    missing = row.status.count("missing")
+    if missing or (not row.status and not row.pending):
+        notes.append(f"{missing or 'all'} runs missing")
+    if row.chosen and row.tried > 1:
+        settings = ", ".join(f"{k.split('.', 1)[-1]} {v}" for k, v in row.chosen.items())
+        lost = sum(t["status"] not in ("done", "missing") for t in row.tries)
+        notes.append(f"{settings} of {row.tried} points" + (f", {lost} diverged" if lost else ""))
+    return "; ".join(notes)
+
+
+def results(artifact: Artifact, record: Record, variant: str, book: Book) -> Table:
+    """The artifact's table: what was measured at the end of the runs."""
+    spec = artifact.spec
+    columns = [(name, book.metric(spec.task, name)) for name in spec.columns]
+    rows = []
+    for name, row in record.rows[variant].items():
+        n = row.status.count("done")
+        cells = [measured(row, key, metric) for key, metric in columns]
+        rows.append([name, *cells, str(n), remark(row)])
+    one = record.deterministic
+    note = (
+        "No randomness: one run is the whole population."
+        if one
+        else "Mean ± standard error of the mean [95% bootstrap interval] over n seeds."
+    )
+    return Table(
+        f"Measured, {variant} variant",
+        ["method", *(head(metric) for _, metric in columns), "n", "remarks"],
+        rows,
+        note,
+    )
+
+
+def published(artifact: Artifact, record: Record, variant: str, book: Book) -> Table | None:
+    """Published | measured | n | verdict, for what the paper prints; None if it prints nothing."""
+    spec = artifact.spec
+    rows = []
+    for name, row in record.rows[variant].items():
+        for key, value in spec.rows[name].published.items():
+            metric = book.metric(spec.task, key)
+            verdicts = [
+                entry.verdict.text
+                for entry in record.claims.get(variant, {}).values()
+                if entry.claim["kind"] == "within_published"
+                and entry.claim["metric"] == key
+                and name in entry.claim["rows"]
+            ]
+            rows.append(
+                [
+                    name,
+                    head(metric),
+                    printed(value, metric),
+                    measured(row, key, metric),
+                    str(row.status.count("done")),
+                    ", ".join(verdicts) or "not judged at this budget",
+                ]
+            )
+    if not rows:
+        return None
+    return Table(
+        f"Published and measured, {variant} variant",
+        ["method", "metric", "published", "measured", "n", "verdict"],
+        rows,
+    )
+
+
+def costs(record: Record, variant: str) -> Table:
+    """What a run spent: oracle calls (exact) and seconds of steps, mean over seeds."""
+    kept = [
+        (key, label)
+        for key, label in COSTS.items()
+        if any(f"calls/{key}" in row.finals for row in record.rows[variant].values())
+    ]
+    rows = []
+    for name, row in record.rows[variant].items():
+        if not finished(row, "seconds"):
+            continue
+        cells = []
+        for key in ["step", *(f"calls/{key}" for key, _ in kept)]:
+            values = finished(row, key)
+            cells.append(f"{sum(values) / len(values):,.0f}" if values else "0")
+        cells.append(number(estimate(finished(row, "seconds")).mean))
+        rows.append([name, *cells])
+    return Table(
+        f"Cost of a run, {variant} variant",
+        ["method", "steps", *(label for _, label in kept), "seconds of steps"],
+        rows,
+    )
+
+
+def differences(artifact: Artifact, record: Record, book: Book) -> Table | None:
+    """The paper's method against the released code's, row by row; None with one variant."""
+    spec = artifact.spec
+    if not {"paper", "code"} <= set(record.rows):
+        return None
+    rows = []
+    for name in spec.rows:
+        a, b = (record.rows[v].get(name) for v in ("paper", "code"))
+        if a is None or b is None:
+            continue
+        for key in spec.columns:
+            x, y = finished(a, key), finished(b, key)
+            if not x or not y:
+                continue
+            metric = book.metric(spec.task, key)
+            apart = estimate(y).mean - estimate(x).mean
+            interval = None if record.deterministic else welch(y, x)
+            text = shown(apart, metric)
+            if interval:
+                text += f" [{shown(interval[0], metric)}, {shown(interval[1], metric)}]"
+            means = [shown(estimate(v).mean, metric) for v in (x, y)]
+            rows.append([name, head(metric), *means, text])
+    note = "" if record.deterministic else "Interval: Welch, 95%."
+    return Table(
+        "Paper against released code",
+        ["method", "metric", "paper", "code", "code − paper"],
+        rows,
+        note,
+    )
+
+
+def claims(record: Record) -> Table:
+    """Every claim of every variant with its verdict and the statistic that decided."""
+    rows = [
+        [entry.verdict.text, str(entry.claim["text"]), variant, entry.verdict.statistic]
+        for key in dict.fromkeys(k for group in record.claims.values() for k in group)
+        for variant, group in record.claims.items()
+        if (entry := group.get(key))
+    ]
+    note = (
+        "Every claim is judged with an interval (Student, 95%, paired over seeds; Bonferroni for "
+        "one of many to fail): holds if the interval lies inside what is asked, fails if outside."
+    )
+    return Table(
+        "Claims",
+        ["verdict", "claim", "variant", "statistic"],
+        rows,
+        "" if record.deterministic else note,
+    )
+
+
+def every(artifact: Artifact, record: Record, book: Book) -> list[Table]:
+    """All tables of an artifact, in the order of its page."""
+    found: list[Table | None] = [claims(record)]
+    for variant in record.rows:
+        found.append(results(artifact, record, variant, book))
+        found.append(published(artifact, record, variant, book))
+        found.append(costs(record, variant))
+    found.append(differences(artifact, record, book))
+    return [table for table in found if table is not None and table.rows]
+
+
+def markdown(table: Table) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    body = [line(table.head), "|" + "---|" * len(table.head), *map(line, table.rows)]
+    note = [f"\n{table.note}"] if table.note else []
+    return "\n".join([f"### {table.title}\n", *body, *note, ""])
+
+
+TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "−": "$-$", "–": "--", "↑": r"$\uparrow$", "↓": r"$\downarrow$",
+    "θ": r"$\theta$", "φ": r"$\phi$", "η": r"$\eta$", "α": r"$\alpha$", "ξ": r"$\xi$",
+    "q̂": r"$\hat q$", "₁": "$_1$", "₂": "$_2$", "₀": "$_0$", "∞": r"$\infty$",
+    "<": "$<$", ">": "$>$", "|": r"\textbar{}",
+}  # fmt: skip
+
+
+def tex(text: str) -> str:
+    """Escaped, symbols as mathematics: compiles with pdflatex."""
+    text = text.replace("q̂", "\0")
+    return "".join(TEX.get(c, c) for c in text).replace("\0", TEX["q̂"])
+
+
+def latex(table: Table) -> str:
+    r"""A tabular with booktabs' rules."""
+    lines = [
+        f"% {table.title}",
+        r"\begin{tabular}{" + "l" * len(table.head) + "}",
+        r"\toprule",
+        " & ".join(map(tex, table.head)) + r" \\",
+        r"\midrule",
+        *(" & ".join(map(tex, row)) + r" \\" for row in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
