@@ -32,9 +32,10 @@ def wandb(
     project: str = "bilevel-bench",
     entity: str | None = None,
     mode: Literal["auto", "online", "offline"] = "auto",
+    group: str | None = None,
     tags: tuple[str, ...] = (),
 ) -> Logger:
-    """Weights & Biases: group = task, job type = algorithm, id = the run's hash.
+    """Weights & Biases: job type = algorithm, id = the run's hash, group = the task by default.
 
     The id makes a resumed run the same W&B run; steps are explicit, so that parts merge when
     they are synced. "auto" is online with WANDB_API_KEY set and a host that answers within two
@@ -54,7 +55,7 @@ def wandb(
         entity=entity,
         id=key,
         name=f"{task}-{algorithm}-{key}",
-        group=task,
+        group=group or task,
         job_type=algorithm,
         tags=list(tags),
         config=about.config,

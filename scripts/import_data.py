@@ -8,7 +8,6 @@ and writes each data set whole or not at all. What is there already and right is
 """
 
 import argparse
-import hashlib
 import io
 import json
 import os
@@ -21,25 +20,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.settings import BadSetting
-from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
+from tasks.data.catalogue import KEPT, derived, expect, published
+from tasks.data.checksums import CHECKSUMS, SOURCES, sha256
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """sources: files below FROM; target: what appears below the root; make(FROM, temporary)."""
+    """sources: files below FROM; make(FROM, temporary) makes what tasks.data.catalogue keeps."""
 
     sources: tuple[str, ...]
-    target: str
     make: Callable[[Path, Path], None]
-    check: Callable[[Path], None]  # of the finished target; raises BadSetting
 
 
 def copied(prefix: str) -> DataSet:
     """A data set whose files are taken as they are."""
-    names = tuple(name for name in CHECKSUMS if name.startswith(f"{prefix}/"))
+    names = published(prefix)
 
     def make(source: Path, new: Path) -> None:
         for name in names:
@@ -47,16 +44,7 @@ def copied(prefix: str) -> DataSet:
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, to)
 
-    def check(target: Path) -> None:
-        for name in names:
-            expect(target / Path(name).relative_to(prefix), CHECKSUMS[name])
-
-    return DataSet(names, prefix, make, check)
-
-
-def expect(path: Path, checksum: str) -> None:
-    if not path.is_file() or sha256(path) != checksum:
-        raise BadSetting(f"{path} is not the published file: SHA-256 is not {checksum[:12]}...")
+    return DataSet(names, make)
 
 
 def make_cifar(source: Path, new: Path) -> None:
@@ -89,15 +77,6 @@ def make_cifar(source: Path, new: Path) -> None:
     (new / "imported.json").write_text(json.dumps(sums))
 
 
-def check_cifar(target: Path) -> None:
-    for name in ("meta", "classes.json"):
-        expect(target / name, SOURCES[f"cifar-100/{name}"])
-    if not (target / "imported.json").is_file():
-        raise BadSetting(f"{target} was not made by this script: move it away, or leave it so")
-    for split, checksum in json.loads((target / "imported.json").read_text()).items():
-        expect(target / split, checksum)
-
-
 def make_omniglot(source: Path, new: Path) -> None:
     """The two archives unpacked, with the few-shot split of Vinyals et al. beside them."""
     new.mkdir(parents=True)
@@ -107,53 +86,27 @@ def make_omniglot(source: Path, new: Path) -> None:
     shutil.copyfile(source / "omniglot-py/splits_vinyals.json", new / "splits_vinyals.json")
 
 
-def check_omniglot(target: Path) -> None:
-    expect(target / "splits_vinyals.json", SOURCES["omniglot-py/splits_vinyals.json"])
-    for part in ("background", "evaluation"):
-        folder = target / f"images_{part}"
-        drawings = sorted(folder.rglob("*.png"), key=lambda path: path.relative_to(folder).parts)
-        pieces = (
-            piece
-            for path in drawings
-            for piece in (path.relative_to(folder).as_posix().encode(), path.read_bytes())
-        )
-        derived(f"omniglot {part}", pieces, folder)
-
-
-def derived(name: str, pieces: Any, path: Path) -> None:
-    """Hold what was made against what it should be."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    if digest.hexdigest() != DERIVED[name]:
-        raise BadSetting(f"{path} is not what the published files give ({digest.hexdigest()})")
-
-
 DATA_SETS = {
     "MNIST": copied("MNIST"),
     "FashionMNIST": copied("FashionMNIST"),
     "20news": copied("scikit_learn_data"),
     "CIFAR100": DataSet(
         tuple(name for name in SOURCES if name.startswith("cifar-100/")),
-        "cifar-100-python",
         make_cifar,
-        check_cifar,
     ),
     "Omniglot": DataSet(
         tuple(name for name in SOURCES if name.startswith("omniglot-py/")),
-        "omniglot-py",
         make_omniglot,
-        check_omniglot,
     ),
 }
 
 
 def bring(name: str, source: Path, root: Path) -> str:
     """Import one data set; what happened. Raises BadSetting, OSError."""
-    data = DATA_SETS[name]
-    target = root / data.target
+    data, kept = DATA_SETS[name], KEPT[name]
+    target = root / kept.target
     if target.exists():
-        data.check(target)
+        kept.check(target)
         return "already there, verified"
     if not any((source / file).exists() for file in data.sources):
         return "not in FROM"
@@ -161,7 +114,7 @@ def bring(name: str, source: Path, root: Path) -> str:
         expect(source / file, (CHECKSUMS | SOURCES)[file])
     with beside(target) as new:
         data.make(source, new)
-        data.check(new)
+        kept.check(new)
         new.rename(target)
     return "imported"
 

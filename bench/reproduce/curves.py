@@ -82,11 +82,11 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
             )
         first = next((r.runs[0] for r in plan.rows if r.variant == variant and r.runs), None)
         if first is not None and lines:
-            found[variant] = {"lines": lines, **landscape(first, plan.artifact)}
+            found[variant] = {"lines": lines, **landscape(first, plan.artifact, book)}
     return found
 
 
-def landscape(run: Run, artifact: Artifact) -> dict[str, Any]:
+def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
     """Contours of the upper loss over the plane and the optimum, from the run's own task."""
     import torch
     import yaml
@@ -121,6 +121,6 @@ def landscape(run: Run, artifact: Artifact) -> dict[str, Any]:
         "z": z,
         "optimum": best,
         "goal": plane.goal,
-        "labels": [plane.x, plane.y],
+        "labels": [book.metric(artifact.spec.task, name).label for name in (plane.x, plane.y)],
         "ranges": [plane.x_range, plane.y_range],
     }

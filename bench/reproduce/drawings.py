@@ -26,7 +26,7 @@ def write(
     from matplotlib import pyplot as plt
     from matplotlib.figure import Figure
 
-    style = {
+    style: Any = {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": artifact.id,  # the same file from the same data
         "font.size": 9,
@@ -90,14 +90,14 @@ def write(
         if planes:
             figure, axes = panels(4.6, 4.6)
             for variant, panel in zip(variants, axes):
-                plane(panel, planes[variant], variant, artifact, book)
+                plane(panel, planes[variant], variant)
             save(figure, "trajectory", "trajectories")
     return files
 
 
-def plane(panel: Any, data: dict[str, Any], variant: str, artifact: Artifact, book: Book) -> None:
+def plane(panel: Any, data: dict[str, Any], variant: str) -> None:
     """Paths over contours: open circles are starts, filled ones ends, the star is the optimum."""
-    (x_grid, y_grid), (x_name, y_name) = data["grid"], data["labels"]
+    x_grid, y_grid = data["grid"]
     if data["z"] is not None:
         panel.contour(x_grid, y_grid, data["z"], levels=14, colors="#bbbbbb", linewidths=0.6)
     panel.set_xlim(*data["ranges"][0])
@@ -116,5 +116,5 @@ def plane(panel: Any, data: dict[str, Any], variant: str, artifact: Artifact, bo
         panel.set_title(f"{variant} variant, optimum ({shown})")
     if data["goal"]:
         panel.plot(*data["goal"], "x", color="black", ms=8, label="goal of f", ls="none")
-    panel.set_xlabel(book.metric(artifact.spec.task, x_name).label)
-    panel.set_ylabel(book.metric(artifact.spec.task, y_name).label)
+    panel.set_xlabel(data["labels"][0])
+    panel.set_ylabel(data["labels"][1])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from bench import record as files
 from bench.reproduce import curves, drawings, records, tables
@@ -42,7 +43,7 @@ def templates() -> jinja2.Environment:
 def embed(data: Any) -> str:
     """JSON that may stand inside a script element."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    return jinja2.utils.markupsafe.Markup(text.replace("<", "\\u003c"))
+    return Markup(text.replace("<", "\\u003c"))
 
 
 def assets(out: Path) -> None:

@@ -45,6 +45,11 @@ function traces(lines, metric, axis, log) {
   return found;
 }
 
+function decades(drawn) {
+  const values = drawn.flatMap((trace) => trace.y);
+  return values.length ? Math.log10(Math.max(...values) / Math.min(...values)) : 0;
+}
+
 function panel(parent, name) {
   const box = document.createElement("div");
   box.className = "plot";
@@ -58,9 +63,10 @@ function drawCurves() {
   const axis = data.axes.find((a) => a.name === document.getElementById("axis").value);
   const log = document.getElementById("log").checked;
   for (const box of document.getElementById("curves").children) {
-    const lines = data.variants[box.dataset.variant];
-    Plotly.react(box, traces(lines, metric.name, axis.name, log),
-      layout(`${box.dataset.variant} variant`, axis.label, metric.label, log), CONFIG);
+    const drawn = traces(data.variants[box.dataset.variant], metric.name, axis.name, log);
+    const look = layout(`${box.dataset.variant} variant`, axis.label, metric.label, log);
+    if (log) look.yaxis.dtick = decades(drawn) > 1.5 ? Math.ceil(decades(drawn) / 8) : "D2";
+    Plotly.react(box, drawn, look, CONFIG);
   }
 }
 
@@ -115,5 +121,6 @@ if (document.getElementById("curves")) {
 }
 const planes = document.getElementById("planes");
 if (planes) {
-  for (const [variant, plane] of Object.entries(data.planes)) drawPlane(panel(planes, variant), plane);
+  for (const variant of Object.keys(data.planes)) panel(planes, variant);
+  for (const box of planes.children) drawPlane(box, data.planes[box.dataset.variant]);
 }

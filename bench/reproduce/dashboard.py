@@ -1,0 +1,109 @@
+"""A page over any run folders: filter, sort, overlay curves, see how their settings differ."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench import record as files
+from bench.reproduce.curves import rounded, thinned
+from bench.reproduce.report import assets, templates
+from bench.reproduce.specs import Book
+from bench.settings import BadSetting
+
+POINTS = 60  # of each run's curves
+PARTS = ("task", "algorithm", "run")  # of a configuration; where things are does not matter here
+IGNORED = {"run.root", "run.force", "run.checkpoint", "run.device", "run.threads"}
+
+
+def write(folders: Iterable[Path], book: Book, out: Path, metric: str | None) -> tuple[Path, int]:
+    """index.html in `out` and the number of runs in it; raises BadSetting."""
+    runs = [entry for folder in found(folders) if (entry := entry_of(folder))]
+    if not runs:
+        raise BadSetting(f"{', '.join(map(str, folders))}: there is no run folder in it")
+    metrics = list(dict.fromkeys(name for run in runs for name in run["last"]))
+    if metric is not None and metric not in metrics:
+        raise BadSetting(f"--metric {metric}: the runs have {', '.join(metrics)}")
+    differing = [
+        key
+        for key in dict.fromkeys(key for run in runs for key in run["settings"])
+        if len({json.dumps(run["settings"].get(key)) for run in runs}) > 1
+    ]
+    common = {k: v for k, v in runs[0]["settings"].items() if k not in differing}
+    for run in runs:
+        run["settings"] = {k: v for k, v in run["settings"].items() if k in differing}
+    data = {
+        "runs": runs,
+        "metrics": {name: label(name, {run["task"] for run in runs}, book) for name in metrics},
+        "first": metric or runs[0]["metric"],
+        "settings": differing,
+        "styles": {n: [m.colour, m.dash] for n, m in book.methods.items()},
+    }
+    assets(out)
+    page = (
+        templates()
+        .get_template("compare.html")
+        .render(data=data, common=common, root="", title=f"{len(runs)} runs")
+    )
+    files.write(out / "index.html", page)
+    return out / "index.html", len(runs)
+
+
+def label(name: str, tasks: set[str], book: Book) -> str:
+    """What the tasks call the metric, or its plain name where they do not agree."""
+    labels = {book.metric(task, name).label for task in tasks if name in book.metrics.get(task, {})}
+    labels |= {book.metrics["any"][name].label} if name in book.metrics["any"] else set()
+    return labels.pop() if len(labels) == 1 else name.replace("_", " ")
+
+
+def found(folders: Iterable[Path]) -> Iterator[Path]:
+    """Every run folder at or below the given ones, once; raises BadSetting."""
+    seen = set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadSetting(f"{folder}: there is no such folder")
+        for history in sorted(folder.rglob("history.jsonl")):
+            if history.parent not in seen and (history.parent / "config.yaml").is_file():
+                seen.add(history.parent)
+                yield history.parent
+
+
+def entry_of(folder: Path) -> dict[str, Any] | None:
+    """What the page needs of a run; None for a folder that has not measured anything yet."""
+    rows = files.read_history(folder / "history.jsonl")
+    if not rows:
+        return None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times as fast
+    config = yaml.load((folder / "config.yaml").read_text(), loader)
+    summary_file = folder / "summary.json"
+    summary = files.read_json(summary_file) if summary_file.is_file() else {}
+    flat = dict(flattened({part: config[part] for part in PARTS}))
+    names = [key for key in rows[-1] if not key.startswith(("samples/", "info/"))]
+    kept = thinned(rows, POINTS)
+    task, algorithm, key = folder.parts[-3:]
+    return {
+        "task": task,
+        "algorithm": algorithm,
+        "key": key,
+        "seed": config["seed"],
+        "state": summary.get("status", "not finished"),
+        "metric": summary.get("metric", names[2] if len(names) > 2 else "step"),
+        "settings": {k: v for k, v in flat.items() if k not in IGNORED},
+        "last": {name: rounded_or_none(rows[-1].get(name)) for name in names},
+        "curves": {name: [rounded_or_none(row.get(name)) for row in kept] for name in names},
+    }
+
+
+def rounded_or_none(x: float | None) -> float | None:
+    return None if x is None else rounded(x)
+
+
+def flattened(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of every leaf."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from flattened(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, node

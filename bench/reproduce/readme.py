@@ -1,0 +1,74 @@
+"""The README's table of findings, written from the records alone."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from bench.reproduce import records, tables
+from bench.reproduce.specs import Artifact, Book
+from bench.settings import BadSetting
+
+BEGIN, END = "<!-- findings: written by `reproduce findings` -->", "<!-- end of findings -->"
+
+
+def updated(readme: Path, book: Book, results: Path) -> str:
+    """The file's text with the table as the records have it; raises BadSetting."""
+    text = readme.read_text()
+    found = re.search(f"{re.escape(BEGIN)}.*?{re.escape(END)}", text, re.DOTALL)
+    if found is None:
+        raise BadSetting(f"{readme}: there is no line {BEGIN}, and after it {END}")
+    return text[: found.start()] + f"{BEGIN}\n{block(book, results)}{END}" + text[found.end() :]
+
+
+def block(book: Book, results: Path) -> str:
+    """One table of verdicts per paper and one line per claim that fails."""
+    rows: list[list[str]] = []
+    lines: list[str] = []
+    for artifact in book.artifacts.values():
+        for budget in artifact.spec.budgets:
+            record = records.read(artifact.id, budget, results)
+            if record is None:
+                continue
+            verdicts = records.again(record, artifact.spec)
+            rows += claim_rows(artifact, record, verdicts)
+            lines += [
+                f"- `{artifact.id}`, {variant}: {entry.claim['text']}. {entry.verdict.statistic}."
+                for variant, group in verdicts.items()
+                for entry in group.values()
+                if entry.verdict.word == "fails"
+            ]
+    if not rows:
+        return "\nNothing is recorded yet.\n\n"
+    head = ["artifact", "budget, n", "claim", "paper", "code"]
+    counts = Counter(
+        cell.strip("*").split(" (")[0] for row in rows for cell in row[3:] if cell != "·"
+    )
+    total = ", ".join(
+        f"{counts[word]} {word}"
+        for word in ("holds", "fails", "not enough runs", "not run")
+        if counts[word]
+    )
+    body = tables.markdown(tables.Table("", head, rows)).partition("\n\n")[2]
+    failing = "What fails, with the statistic:\n\n" + "\n".join(lines) + "\n\n" if lines else ""
+    return f"\n{total}.\n\n{body}\n{failing}"
+
+
+def claim_rows(
+    artifact: Artifact,
+    record: records.Record,
+    verdicts: dict[str, dict[str, records.ClaimRecord]],
+) -> list[list[str]]:
+    keys = dict.fromkeys(key for group in verdicts.values() for key in group)
+    found = []
+    for key in keys:
+        entries = {v: group[key] for v, group in verdicts.items() if key in group}
+        n = max(len(part.values) for entry in entries.values() for part in entry.parts)
+        cells = [
+            (f"**{e.verdict.text}**" if e.verdict.word == "fails" else e.verdict.text)
+            if (e := entries.get(variant))
+            else "·"
+            for variant in ("paper", "code")
+        ]
+        text = str(next(iter(entries.values())).claim["text"])
+        found.append([f"`{artifact.id}`", f"{record.budget}, {n}", text, *cells])
+    return found

@@ -1,0 +1,143 @@
+"""The data sets that the tasks read: where each is below a data root, and whether it is whole."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.settings import BadSetting
+from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
+
+
+@dataclass(frozen=True)
+class Kept:
+    """target: below the data root; check: of the target, raises BadSetting; fetch: into the root,
+    from where its authors keep it, None if that is not the form that the tasks read."""
+
+    target: str
+    check: Callable[[Path], None]
+    fetch: Callable[[Path], None] | None
+
+
+@dataclass(frozen=True)
+class State:
+    name: str
+    word: str  # whole | absent | damaged: ...
+    damaged: bool
+    advice: str
+
+
+def states(names: list[str], root: Path, download: bool) -> Iterator[State]:
+    """Of each data set (all, if no names are given); raises BadSetting for a name that is none."""
+    for name in names:
+        if name not in KEPT:
+            raise BadSetting(f"{name}: no such data set; there is {', '.join(KEPT)}")
+    return (state(name, root, download) for name in names or KEPT)
+
+
+def state(name: str, root: Path, download: bool) -> State:
+    kept = KEPT[name]
+    target = root / kept.target
+    absent = not target.exists()
+    if absent and download and kept.fetch is not None:
+        try:
+            kept.fetch(root)
+        except (RuntimeError, OSError) as error:
+            reason = " ".join(str(error).split())[:80]
+            return State(name, f"absent: it did not come ({reason})", True, _advice(kept, False))
+    if not target.exists():
+        return State(name, "absent", False, _advice(kept, not download))
+    try:
+        kept.check(target)
+    except (BadSetting, OSError, ValueError) as error:
+        return State(name, f"damaged: {error}", True, f"delete {target}; {_advice(kept, True)}")
+    return State(name, "whole", False, "")
+
+
+def _advice(kept: Kept, may_download: bool) -> str:
+    ways = ["--download"] if may_download and kept.fetch else []
+    return " or ".join([*ways, "scripts/import_data.py FROM"])
+
+
+def published(prefix: str) -> tuple[str, ...]:
+    """The files of a data set that is read as published."""
+    return tuple(name for name in CHECKSUMS if name.startswith(f"{prefix}/"))
+
+
+def check_published(prefix: str) -> Callable[[Path], None]:
+    def check(target: Path) -> None:
+        for name in published(prefix):
+            expect(target / Path(name).relative_to(prefix), CHECKSUMS[name])
+
+    return check
+
+
+def expect(path: Path, checksum: str) -> None:
+    """Raises BadSetting unless the file is there with this SHA-256."""
+    if not path.is_file() or sha256(path) != checksum:
+        raise BadSetting(f"{path} is not the published file: SHA-256 is not {checksum[:12]}...")
+
+
+def check_cifar(target: Path) -> None:
+    """Imported (arrays checked when they were made) or as torchvision downloads it."""
+    if not (target / "imported.json").is_file():
+        from torchvision.datasets import CIFAR100
+
+        for name, md5 in [*CIFAR100.train_list, *CIFAR100.test_list]:
+            path = target / name
+            if not path.is_file() or hashlib.md5(path.read_bytes()).hexdigest() != md5:
+                raise BadSetting(f"{path} is not the published file")
+        return
+    for name in ("meta", "classes.json"):
+        expect(target / name, SOURCES[f"cifar-100/{name}"])
+    for split, checksum in json.loads((target / "imported.json").read_text()).items():
+        expect(target / split, checksum)
+
+
+def check_omniglot(target: Path) -> None:
+    expect(target / "splits_vinyals.json", SOURCES["omniglot-py/splits_vinyals.json"])
+    for part in ("background", "evaluation"):
+        folder = target / f"images_{part}"
+        drawings = sorted(folder.rglob("*.png"), key=lambda path: path.relative_to(folder).parts)
+        pieces = (
+            piece
+            for path in drawings
+            for piece in (path.relative_to(folder).as_posix().encode(), path.read_bytes())
+        )
+        derived(f"omniglot {part}", pieces, folder)
+
+
+def derived(name: str, pieces: Iterable[bytes], path: Path) -> None:
+    """Hold what was made against what it should be; raises BadSetting."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    if digest.hexdigest() != DERIVED[name]:
+        raise BadSetting(f"{path} is not what the published files give ({digest.hexdigest()})")
+
+
+def _torchvision(name: str) -> Callable[[Path], None]:
+    def fetch(root: Path) -> None:
+        from torchvision import datasets
+
+        getattr(datasets, name)(str(root), download=True)
+
+    return fetch
+
+
+def _newsgroups(root: Path) -> None:
+    from sklearn.datasets import fetch_20newsgroups
+
+    fetch_20newsgroups(data_home=str(root / "scikit_learn_data"), subset="all")
+
+
+KEPT = {
+    "MNIST": Kept("MNIST", check_published("MNIST"), _torchvision("MNIST")),
+    "FashionMNIST": Kept(
+        "FashionMNIST", check_published("FashionMNIST"), _torchvision("FashionMNIST")
+    ),
+    "20news": Kept("scikit_learn_data", check_published("scikit_learn_data"), _newsgroups),
+    "CIFAR100": Kept("cifar-100-python", check_cifar, _torchvision("CIFAR100")),
+    "Omniglot": Kept("omniglot-py", check_omniglot, None),
+}
