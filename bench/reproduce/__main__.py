@@ -1,0 +1,3 @@
+from bench.reproduce.cli import main
+
+main()

@@ -1,0 +1,209 @@
+"""The pages in a real browser, from disk and without a network, as wide as a desk and a phone."""
+
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from bench.reproduce import dashboard, records, report
+from bench.reproduce import plan as plans
+from bench.reproduce.specs import Book, load_book
+from tests.test_reproduce import DIGITS, TOY, made
+
+Open = Callable[[Path, int], Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        if os.environ.get("CI"):
+            pytest.fail("chromium is not installed")
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Open]:
+    """Opens a page without a network; afterwards nothing may stand on its console."""
+    contexts, complaints = [], []
+
+    def call(file: Path, width: int) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(request.url))
+        page.goto(file.as_uri())
+        return page
+
+    yield call
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Book]:
+    """A report over two artifacts, its runs, and the specs."""
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "specs" / "mine").mkdir(parents=True)
+    plane = {"x": "theta_1", "y": "theta_2", "x_range": [-4, 4], "y_range": [-3, 4]}
+    rows = {k: v for k, v in TOY["rows"].items() if k.endswith(("1", "2"))}
+    figure = {"metrics": ["distance", "gap"], "log": ["gap"], "trajectory": plane}
+    toy = {**TOY, "figure": figure, "rows": rows}
+    for name, content in {"toy": toy, "digits": DIGITS}.items():
+        file = folder / "specs" / "mine" / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+    book, root = load_book(folder / "specs"), folder / "runs"
+    entries = []
+    for artifact in book.artifacts.values():
+        made(artifact.id, folder / "specs", root)
+        plan = plans.make(artifact, book, "smoke", root, plans.Names(root))
+        assert plan is not None
+        entries.append(report.Entry(artifact, records.measure(plan, book), plan))
+    report.write(entries, book, folder / "report")
+    return folder / "report", root, book
+
+
+def colours(page: Page) -> set[tuple[int, ...]]:
+    """Of the pixels of a screenshot of the whole page."""
+    image = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    counts: Any = image.getcolors(2**24)
+    return {colour for many, colour in counts if many >= 20}
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+def settle(page: Page, plots: int) -> None:
+    """Wait until the plots are drawn."""
+    page.wait_for_function(f"document.querySelectorAll('.plot .main-svg').length >= {plots}")
+    page.wait_for_timeout(200)
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("name", ["toy", "digits"])
+def test_an_artifacts_page(
+    name: str, width: int, opened: Open, pages: tuple[Path, Path, Book]
+) -> None:
+    folder, _, book = pages
+    page = opened(folder / "mine" / f"{name}.html", width)
+    settle(page, 2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.plot')].map(p => [p.getBoundingClientRect().right,"
+        " p.querySelector('.main-svg').getBoundingClientRect().right,"
+        " p.querySelectorAll('.scatterlayer .trace path.js-line').length])"
+    )
+    assert len(drawn) == (4 if name == "toy" else 2)
+    for right, inside, lines in drawn:
+        assert inside <= right + 1 <= width + 1
+        assert lines >= 1
+    assert rgb(book.methods["bome"].colour) in colours(page)  # a method's line in its colour
+    text = page.inner_text("body")
+    for part in ("Claims", "holds", "Measured, paper variant", "Cost of a run, code variant"):
+        assert part in text
+    if name == "toy":
+        assert "optimum of the problem: paper (3.0, 1.0), code (1.8, 0.4)" in " ".join(text.split())
+        assert "fails" in text
+    else:
+        assert "not built yet" in text
+        assert "Published and measured" in text
+
+
+def test_headings_and_plots_do_not_overlap(opened: Open, pages: tuple[Path, Path, Book]) -> None:
+    for width in (1400, 400):
+        page = opened(pages[0] / "mine" / "toy.html", width)
+        settle(page, 4)
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('h1, h2, h3, header p, .plot, main > section > p')]"
+            ".map(e => e.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])"
+        )
+        for i, a in enumerate(boxes):
+            for b in boxes[i + 1 :]:
+                apart = a[2] <= b[0] + 1 or b[2] <= a[0] + 1 or a[3] <= b[1] + 1 or b[3] <= a[1] + 1
+                assert apart, (a, b)
+        labels = page.evaluate(
+            "[...document.querySelectorAll('.plot')].map(p => ["
+            "p.querySelector('.xtitle').getBoundingClientRect().bottom,"
+            "p.querySelector('.legend').getBoundingClientRect().top])"
+        )
+        assert all(title <= legend + 1 for title, legend in labels)
+
+
+def test_metric_axis_and_scale_can_be_chosen(opened: Open, pages: tuple[Path, Path, Book]) -> None:
+    page = opened(pages[0] / "mine" / "toy.html", 1400)
+    settle(page, 4)
+    assert not page.is_checked("#log")
+    page.select_option("#metric", "gap")
+    assert page.is_checked("#log")
+    page.select_option("#axis", "calls")
+    titles = page.locator("#curves .xtitle").all_text_contents()
+    assert titles == ["oracle calls", "oracle calls"]
+    assert page.locator("#curves .ytitle").first.text_content() == "g − min g"
+
+
+def test_index_links_to_every_page(opened: Open, pages: tuple[Path, Path, Book]) -> None:
+    folder, _, book = pages
+    page = opened(folder / "index.html", 400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    links = page.evaluate("[...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    assert set(links) == {f"{artifact}.html" for artifact in book.artifacts}
+    assert all((folder / link).is_file() for link in links)
+
+
+def test_files_beside_a_page(pages: tuple[Path, Path, Book]) -> None:
+    folder, _, book = pages
+    for name in ("toy", "digits"):
+        markdown = (folder / "mine" / f"{name}.md").read_text()
+        assert "### Claims" in markdown
+        assert "| method |" in markdown
+        tex = (folder / "mine" / f"{name}.tex").read_text()
+        assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") > 2
+        assert tex.isascii()
+    for svg in (folder / "mine").glob("*.svg"):
+        assert svg.read_text().startswith("<?xml")
+    assert (folder / "mine" / "toy-trajectory.svg").read_text().count("optimum") >= 2
+    assert book.methods["bome"].colour in (folder / "mine" / "digits-test_accuracy.svg").read_text()
+    everything = "".join(file.read_text() for file in folder.rglob("*.html"))
+    assert 'src="http' not in everything
+    assert 'href="http' not in everything
+
+
+def test_the_dashboard_filters_sorts_overlays_and_shows_differences(
+    opened: Open, pages: tuple[Path, Path, Book], tmp_path: Path
+) -> None:
+    _, root, book = pages
+    file, count = dashboard.write([root], book, tmp_path / "comparison", None)
+    for width in (1400, 400):
+        page = opened(file, width)
+        settle(page, 1)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#body tr").count() == count
+        page.select_option("#task", "toy_coreset")
+        assert page.locator("#body tr").count() == 8
+        page.fill("#setting", "task.start=2")
+        assert page.locator("#body tr").count() == 4
+        page.fill("#setting", "")
+        page.select_option("#metric", "distance")
+        heading = page.locator("th.sortable", has_text="distance")
+        heading.click()
+        cells = page.locator("#body tr td:nth-child(7)").all_inner_texts()
+        assert [float(c) for c in cells] == sorted(float(c) for c in cells)
+        page.locator("#body input").nth(0).check()
+        page.locator("#body input").nth(1).check()
+        assert page.locator("#plot .scatterlayer .trace").count() == 2
+        assert "Settings that differ" in page.inner_text("#difference")

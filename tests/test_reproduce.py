@@ -1,0 +1,315 @@
+"""The command `reproduce` as a user starts it: real runs, a kill, a divergence, records."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+
+from bench.launch import launch
+from bench.reproduce import plan as plans
+from bench.reproduce.specs import load_book
+from bench.settings import BadSetting
+from tests.conftest import ROOT
+
+Reproduce = Callable[..., subprocess.CompletedProcess[str]]
+MAIN = [sys.executable, "-m", "bench.reproduce"]
+
+TOY: dict[str, Any] = {
+    "title": "Two methods on the toy coreset", "source": "a test", "task": "toy_coreset",
+    "deterministic": True,
+    "set": {"run.steps": 40, "run.every": 10},
+    "variants": {"paper": {}, "code": {"set": {"task.variant": "code"}}},
+    "budgets": {"smoke": {"minutes": 0.1}},
+    "columns": ["distance", "gap"],
+    "figure": {"metrics": ["distance"]},
+    "rows": {f"BOME {s}": {"method": "bome", "set": {"task.start": s}} for s in (1, 2, 3)}
+    | {f"BSG-1 {s}": {"method": "bsg1", "set": {"task.start": s}} for s in (1, 2, 3)},
+    "claims": {
+        "moves": {"kind": "converges", "text": "BOME comes closer", "rows": ["BOME 1"],
+                  "metric": "distance", "within": 2.5, "budgets": ["smoke"]},
+        "far": {"kind": "converges", "text": "BOME is there at once", "rows": ["BOME 1"],
+                "metric": "distance", "within": 1e-9, "budgets": ["smoke"],
+                "variants": ["code"]},
+    },
+}  # fmt: skip
+
+DIGITS: dict[str, Any] = {
+    "title": "Hyper-cleaning of digits", "source": "a test", "task": "hyper_cleaning",
+    "set": {"run.steps": 10, "run.every": 5, "task.pretraining.steps": 200,
+            "task.references": False},
+    "grid": {"algorithm.outer.lr": [10, 100]},
+    "variants": {"paper": {}, "code": {"set": {"task.variant": "code", "task.resplit": True}}},
+    "budgets": {"smoke": {"minutes": 0.1, "seeds": 3}},
+    "select": {"metric": "val2_accuracy", "best": "highest"},
+    "columns": ["test_accuracy"],
+    "figure": {"metrics": ["test_accuracy", "test_loss"]},
+    "rows": {
+        "BOME": {"method": "bome", "published": {"test_accuracy": {"mean": 0.9, "se": 0.01}}},
+        "ITD": {"method": "itd", "pending": "not built yet"},
+    },
+    "claims": {
+        "same": {"kind": "within_published", "text": "As published", "rows": ["BOME"],
+                 "metric": "test_accuracy", "tolerance": 0.5, "budgets": ["smoke"]},
+        "best": {"kind": "above", "text": "BOME is best", "rows": ["BOME"], "than": ["ITD"],
+                 "metric": "test_accuracy", "budgets": ["smoke"]},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def specs(tmp_path: Path) -> Path:
+    folder = tmp_path / "specs" / "mine"
+    folder.mkdir(parents=True)
+    for name, content in {"toy": TOY, "digits": DIGITS}.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return tmp_path / "specs"
+
+
+@pytest.fixture
+def reproduce(tmp_path: Path, specs: Path) -> Reproduce:
+    """`reproduce` with specs, runs and records below tmp_path."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*MAIN, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=300,
+            env=environment(tmp_path, specs),
+        )  # fmt: skip
+
+    return call
+
+
+def environment(tmp_path: Path, specs: Path) -> dict[str, str]:
+    return os.environ | {"BENCH_RUNS": str(tmp_path / "runs"), "BENCH_SPECS": str(specs)}
+
+
+def made(artifact: str, specs: Path, root: Path) -> None:
+    """Every run of the artifact, in this process: what `reproduce run` does, without the starts."""
+    book = load_book(specs)
+    entry = book.artifacts[artifact]
+    while True:
+        plan = plans.make(entry, book, "smoke", root, plans.Names(root))
+        assert plan is not None
+        if not plan.missing:
+            return
+        for run in plan.missing:
+            with initialize_config_module("conf", version_base="1.3"):
+                cfg = compose("config", [*run.job.overrides, f"run.root={root}", "run.threads=1"])
+            launch(cfg)
+
+
+def finals(root: Path) -> dict[str, Any]:
+    """Of every run what it measured at the end, without the clock."""
+    return {
+        str(file.parent.relative_to(root)): {
+            key: value
+            for key, value in json.loads(file.read_text())["last"].items()
+            if key != "seconds"
+        }
+        for file in root.rglob("summary.json")
+    }
+
+
+def test_killed_in_the_middle_it_finishes_only_what_is_missing(
+    reproduce: Reproduce, tmp_path: Path, specs: Path
+) -> None:
+    command = [*MAIN, "run", "mine/toy", "--budget", "smoke", "--jobs", "2"]
+    root = tmp_path / "runs"
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment(tmp_path, specs),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while len(finals(root)) < 4 and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(0.5)
+    before = {file: file.stat().st_mtime_ns for file in root.rglob("summary.json")}
+    assert 4 <= len(before) < 12
+    time.sleep(1.5)  # its runs died with it: nothing goes on
+    assert len(list(root.rglob("summary.json"))) == len(before)
+
+    done = reproduce("run", "mine/toy", "--budget", "smoke", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(": done") == 12 - len(before)
+    assert {f: f.stat().st_mtime_ns for f in before} == before
+    again = reproduce("run", "mine/toy", "--budget", "smoke")
+    assert (again.returncode, again.stderr) == (0, "")
+
+    made("mine/toy", specs, tmp_path / "undisturbed")
+    assert finals(root) == finals(tmp_path / "undisturbed")
+
+
+def test_a_run_that_diverges_is_shown_and_the_others_are_complete(
+    reproduce: Reproduce, specs: Path, tmp_path: Path
+) -> None:
+    content = {**TOY, "variants": {"paper": {}}, "claims": {}}
+    rows = {k: v for k, v in TOY["rows"].items() if k.endswith("1")}
+    rows["BOME with step 1e6"] = {"method": "bome", "set": {"algorithm.outer.lr": 1e6,
+                                                            "algorithm.lower.lr": 1e6}}  # fmt: skip
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump({**content, "rows": rows}))
+    done = reproduce("run", "mine/toy", "--budget", "smoke")
+    assert done.returncode == 1
+    assert "failed: x or y is not finite at step 10" in done.stdout
+    assert done.stdout.count("1 done") == 2
+    shown = reproduce("report", "mine/toy", "--out", str(tmp_path / "report"))
+    assert shown.returncode == 0, shown.stderr
+    page = (tmp_path / "report" / "mine" / "toy.html").read_text()
+    assert "FAILED, 1 of 1 runs diverged: x or y is not finite at step 10" in page
+
+
+def test_a_run_that_crashes_is_named_with_its_log_and_stops_nothing(
+    reproduce: Reproduce, specs: Path, tmp_path: Path
+) -> None:
+    rows = {k: v for k, v in TOY["rows"].items() if k.endswith("1")}
+    content = {**TOY, "variants": {"paper": {}}, "claims": {}, "rows": rows}
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(content))
+    book = load_book(specs)
+    entry = book.artifacts["mine/toy"]
+    plan = plans.make(entry, book, "smoke", tmp_path / "runs", plans.Names(tmp_path / "runs"))
+    assert plan is not None
+    first = plan.runs[0]
+    first.folder.parent.mkdir(parents=True)
+    first.folder.write_text("a file where the folder should be")
+    done = reproduce("run", "mine/toy", "--budget", "smoke")
+    assert done.returncode == 1
+    assert "cannot write" in done.stderr
+    assert str(tmp_path / "runs" / ".reproduce" / "logs") in done.stderr
+    assert "not finished" in done.stdout
+    assert "1 done" in done.stdout
+
+
+def test_check_report_record_and_findings(
+    reproduce: Reproduce, specs: Path, tmp_path: Path
+) -> None:
+    results, root = ["--results", str(tmp_path / "results")], tmp_path / "runs"
+    nothing = reproduce("check", "mine/toy", *results)
+    assert nothing.returncode == 3
+    assert nothing.stdout.count("not run") == 4  # three claims and the sum
+    made("mine/toy", specs, root)
+    made("mine/digits", specs, root)
+
+    checked = reproduce("check", "mine/toy", *results)
+    assert checked.returncode == 1
+    assert "fails                 mine/toy smoke code far: BOME is there at once" in checked.stdout
+    assert reproduce("check", "mine/toy", "--variant", "paper", *results).returncode == 0
+
+    report = ["report", "--out", str(tmp_path / "report"), *results]
+    done = reproduce(*report, "--record")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "results/mine/digits/smoke.json").read_text())
+    bome = record["rows"]["paper"]["BOME"]
+    assert bome["seeds"] == [0, 1, 2]
+    assert bome["tried"] == 2
+    chosen = max(bome["tries"], key=lambda point: point["value"])
+    assert bome["chosen"] == chosen["settings"]
+    assert len(set(bome["finals"]["test_accuracy"])) == 3
+    verdicts = {k: v["verdict"]["word"] for k, v in record["claims"]["paper"].items()}
+    assert verdicts == {"same": "holds", "best": "not run"}
+    assert record["commits"]
+    assert record["hardware"]
+
+    # the record alone is enough: for checks, for a report without curves, for the README
+    shutil.rmtree(root)
+    recorded = reproduce("check", "mine/toy", *results)
+    assert recorded.returncode == 1
+    assert "(recorded) far" in recorded.stdout
+    same = reproduce("check", "--against-record", *results)
+    assert same.returncode == 0, same.stdout
+    assert reproduce(*report).returncode == 0
+    assert "the runs are not here" in (tmp_path / "report/mine/digits.html").read_text()
+    readme = tmp_path / "README.md"
+    begin = "<!-- findings: written by `reproduce findings` -->"
+    text = f"above\n{begin}\n<!-- end of findings -->\nbelow\n"
+    readme.write_text(text)
+    findings = ["findings", "--readme", str(readme), *results]
+    assert reproduce(*findings, "--check").returncode == 2
+    assert reproduce(*findings).returncode == 0
+    assert reproduce(*findings, "--check").returncode == 0
+    assert "| `mine/toy` | smoke, 1 | BOME is there at once | · | **fails** |" in readme.read_text()
+    assert readme.read_text().startswith("above\n")
+    assert readme.read_text().endswith("below\n")
+
+    # a verdict that is no longer the recorded one, and a claim that has changed since
+    file = tmp_path / "results/mine/toy/smoke.json"
+    file.write_text(file.read_text().replace('"word": "fails"', '"word": "holds"'))
+    different = reproduce("check", "mine/toy", "--against-record", *results)
+    assert different.returncode == 1
+    assert "recorded: holds" in different.stdout
+    spec = specs / "mine" / "toy.yaml"
+    spec.write_text(spec.read_text().replace("within: 2.5", "within: 2.25"))
+    stale = reproduce("check", "mine/toy", "--against-record", *results)
+    assert stale.returncode == 2
+    assert "claims.moves (paper) is not the spec's: write reproduce report" in stale.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "mine/toy", "--budget", "full"], "--budget full: mine/toy has smoke"),
+        (["run", "mine/toy", "--budget", "huge"], "'huge' is not one of 'smoke', 'short', 'full'"),
+        (["run", "mine/toy"], "Missing option '--budget'"),
+        (["run", "mine/toys", "--budget", "smoke"], "mine/toys: no such artifact; did you mean"),
+        (
+            ["run", "mine/toy", "algorithm.T=3", "--budget", "smoke"],
+            "algorithm.T=3: an artifact's settings are its spec's; what may be added is",
+        ),
+        (["compare", "nowhere"], "nowhere: there is no such folder"),
+        (["report", "mine/toy", "--record"], "--record: mine/toy smoke has no finished run"),
+        (["list", "--specs", "nowhere"], "--specs nowhere: there is no such folder"),
+        (["data", "mnist"], "mnist: no such data set; there is MNIST"),
+        (["check", "mine/toy", "--against-record"], "mine/toy smoke: there is no record"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    arguments: list[str], message: str, reproduce: Reproduce, tmp_path: Path
+) -> None:
+    done = reproduce(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not [p for p in (tmp_path / "runs").rglob("*") if "summary" in p.name]
+
+
+def test_list_needs_no_torch_and_plan_shows_command_lines(reproduce: Reproduce) -> None:
+    script = (
+        "import sys; from bench.reproduce import cli; cli.app(['list'], standalone_mode=False); "
+        "assert not {'torch', 'hydra', 'scipy', 'plotly'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, capture_output=True)
+    plan = reproduce("plan", "mine/toy", "--budget", "smoke")
+    assert plan.returncode == 0
+    assert plan.stdout.count("missing  bench task=toy_coreset algorithm=") == 12
+    assert "mine/toy smoke: 12 runs (12 missing); cost ~ 6 s" in plan.stdout
+    listed = reproduce("list")
+    assert "mine/toy" in listed.stdout
+
+
+def test_data_says_what_is_there(reproduce: Reproduce, tmp_path: Path) -> None:
+    done = reproduce("data", "--root", str(tmp_path))
+    assert done.returncode == 0
+    assert done.stdout.count("absent") == 5
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    damaged = reproduce("data", "MNIST", "--root", str(tmp_path))
+    assert damaged.returncode == 1
+    assert "damaged" in damaged.stdout
+
+
+def test_names_are_refused_with_the_specs_file(tmp_path: Path, specs: Path) -> None:
+    """A setting that no task or algorithm has is found when the plan is made."""
+    wrong = {**TOY, "set": {"run.steps": 40, "algorithm.TT": 3}}
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(wrong))
+    book = load_book(specs)
+    entry = book.artifacts["mine/toy"]
+    with pytest.raises(BadSetting, match=r"mine/toy\.yaml: rows\.BOME 1: .*TT"):
+        plans.make(entry, book, "smoke", tmp_path, plans.Names(tmp_path))

@@ -1,0 +1,238 @@
+"""Specs: this project's own are right, and a wrong one is refused with file and field."""
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from bench.launch import complete
+from bench.reproduce import plan as plans
+from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, override, points
+from bench.rng import generator
+from bench.settings import BadSetting, build
+from bench.task import Context
+from tests.conftest import ROOT
+
+BOOK = load_book()
+
+GOOD: dict[str, Any] = {
+    "title": "t", "source": "s", "task": "toy_minimax",
+    "grid": {"algorithm.T": [1, 2]},
+    "select": {"metric": "distance", "best": "lowest"},
+    "variants": {"paper": {}, "code": {"set": {"task.variant": "code"}}},
+    "budgets": {"smoke": {"minutes": 1}},
+    "columns": ["distance"],
+    "figure": {"metrics": ["distance"]},
+    "rows": {
+        "BOME": {"method": "bome", "published": {"distance": {"mean": 0.1, "se": 0.01, "n": 5}}},
+        "GDA": {"method": "gda", "grid": {}, "only": ["paper"]},
+    },
+    "claims": {
+        "near": {
+            "kind": "converges", "text": "c", "rows": ["BOME"], "metric": "distance", "within": 1.0,
+        },
+    },
+}  # fmt: skip
+
+Change = Callable[[dict[str, Any]], Any]
+WRONG: dict[str, tuple[Change, str]] = {
+    "unknown metric": (lambda s: s["columns"].append("acuracy"), "columns.1: acuracy: no such"),
+    "unknown metric of a claim": (
+        lambda s: s["claims"]["near"].update(metric="distanse"),
+        "claims.near.metric: distanse: no such metric of toy_minimax; did you mean distance?",
+    ),
+    "claim on a missing row": (
+        lambda s: s["claims"]["near"].update(rows=["Bome"]),
+        "claims.near.rows: Bome: no such row; there is BOME, GDA",
+    ),
+    "claim on a row that the variant lacks": (
+        lambda s: s["claims"]["near"].update(rows=["GDA"]),
+        "claims.near.variants: GDA is not in the variant code",
+    ),
+    "published value is no number": (
+        lambda s: s["rows"]["BOME"]["published"]["distance"].update(mean="0.1x"),
+        "rows.BOME.published.distance.mean=0.1x: input should be a valid number",
+    ),
+    "published error is negative": (
+        lambda s: s["rows"]["BOME"]["published"]["distance"].update(se=-1.0),
+        "rows.BOME.published.distance.se=-1.0: input should be greater than or equal to 0",
+    ),
+    "published value of an unknown metric": (
+        lambda s: s["rows"]["BOME"]["published"].update(dist={"mean": 1.0}),
+        "rows.BOME.published: dist: no such metric",
+    ),
+    "within what is not published": (
+        lambda s: s["claims"].update(
+            w={"kind": "within_published", "text": "c", "rows": ["BOME"], "metric": "v",
+               "tolerance": 1.0}
+        ),
+        "claims.w.rows: BOME has no published value of v",
+    ),
+    "unknown kind of claim": (
+        lambda s: s["claims"]["near"].update(kind="converge"),
+        "claims.near: input tag 'converge'",
+    ),
+    "unknown field": (lambda s: s["rows"]["BOME"].update(methd="x"), "rows.BOME.methd=x: extra"),
+    "missing field": (lambda s: s.pop("title"), "title: is missing"),
+    "unknown method": (lambda s: s["rows"]["BOME"].update(method="boem"), "rows.BOME.method: boem"),
+    "unknown task": (lambda s: s.update(task="toy_minmax"), "task: toy_minmax: no such task"),
+    "unknown budget": (lambda s: s["budgets"].update(big={"minutes": 1}), "budgets"),
+    "no seeds": (lambda s: s["budgets"]["smoke"].update(seeds=0), "budgets.smoke.seeds=0"),
+    "a grid without a rule": (lambda s: s.pop("select"), "select: rows.BOME has a grid"),
+    "first without a target": (
+        lambda s: s["claims"].update(
+            f={"kind": "first", "text": "c", "rows": ["BOME"], "than": ["BOME"],
+               "metric": "distance", "on": "calls"}
+        ),
+        "claims.f: write either value: or gain:",
+    ),
+}  # fmt: skip
+
+
+def written(folder: Path, content: dict[str, Any] | str, name: str = "fig1") -> Path:
+    file = folder / "mine" / f"{name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
+    )
+    return folder
+
+
+def test_the_example_is_right(tmp_path: Path) -> None:
+    book = load_book(written(tmp_path, GOOD))
+    every = list(points(book.artifacts["mine/fig1"].spec, book, "smoke"))
+    assert [(p.variant, p.row, dict(p.chosen)) for p in every] == [
+        ("paper", "BOME", {"algorithm.T": 1}),
+        ("paper", "BOME", {"algorithm.T": 2}),
+        ("paper", "GDA", {}),
+        ("code", "BOME", {"algorithm.T": 1}),
+        ("code", "BOME", {"algorithm.T": 2}),
+    ]
+    assert dict(every[3].settings)["task.variant"] == "code"
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_spec_is_refused_with_file_and_field(case: str, tmp_path: Path) -> None:
+    change, message = WRONG[case]
+    content = copy.deepcopy(GOOD)
+    change(content)
+    with pytest.raises(BadSetting) as error:
+        load_book(written(tmp_path, content))
+    assert str(error.value).startswith(f"{tmp_path}/mine/fig1.yaml: {message}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: a\ntitle: b\n", "line 2: title is there twice"),
+        ("rows:\n  A: {method: bome}\n  A: {method: bome}\n", "line 3: A is there twice"),
+        ("title: [\n", "while parsing"),
+    ],
+)
+def test_a_key_given_twice_and_broken_yaml_are_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadSetting, match=message):
+        load_book(written(tmp_path, text))
+
+
+def test_list_refuses_a_wrong_spec_in_one_line(tmp_path: Path) -> None:
+    content = copy.deepcopy(GOOD)
+    content["columns"] = ["acuracy"]
+    command = [sys.executable, "-m", "bench.reproduce", "list", "--specs"]
+    done = subprocess.run(
+        [*command, str(written(tmp_path, content))], capture_output=True, text=True, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "mine/fig1.yaml: columns.0: acuracy: no such metric of toy_minimax" in done.stderr
+
+
+def test_an_unknown_artifact_is_refused_and_a_paper_is_all_of_its_own() -> None:
+    with pytest.raises(BadSetting, match="did you mean bome/fig1_coreset"):
+        find(BOOK, ["bome/fig1_corset"])
+    assert {a.id.split("/")[0] for a in find(BOOK, ["bome"])} == {"bome"}
+    assert len(find(BOOK, [])) == len(BOOK.artifacts)
+
+
+@pytest.mark.parametrize("artifact", BOOK.artifacts)
+def test_every_spec_has_both_variants_and_every_point_of_it_is_another_run(
+    artifact: str, tmp_path: Path
+) -> None:
+    entry = BOOK.artifacts[artifact]
+    assert tuple(entry.spec.variants) == VARIANTS
+    names = plans.Names(tmp_path)
+    for budget in entry.spec.budgets:
+        pairs = [(point, 0) for point in points(entry.spec, BOOK, budget)]
+        names.ensure(pairs, entry.file)
+        for row in {(p.variant, p.row) for p, _ in pairs}:
+            own = [names.get(p, seed) for p, seed in pairs if (p.variant, p.row) == row]
+            assert len(set(own)) == len(own) > 0
+
+
+def test_the_short_name_of_a_run_is_the_one_that_bench_gives(tmp_path: Path) -> None:
+    """Grid and seed are put into a composed configuration; `bench` composes all at once."""
+    from bench import record
+
+    entry = BOOK.artifacts["bome/fig1_coreset"]
+    plan = plans.make(entry, BOOK, "full", tmp_path, plans.Names(tmp_path))
+    assert plan is not None
+    for run in plan.runs[:: max(1, len(plan.runs) // 8)]:
+        with initialize_config_module("conf", version_base="1.3"):
+            cfg = compose("config", list(run.job.overrides))
+        config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+        assert record.name(config) == run.job.name
+
+
+def test_names_are_kept_and_forgotten_when_the_code_changes(tmp_path: Path) -> None:
+    entry, budget = BOOK.artifacts["bome/fig1_minimax"], "smoke"
+    assert plans.make(entry, BOOK, "smoke", tmp_path, plans.Names(tmp_path), compose=False) is None
+    plans.make(entry, BOOK, "smoke", tmp_path, plans.Names(tmp_path))
+    assert plans.make(entry, BOOK, "smoke", tmp_path, plans.Names(tmp_path), compose=False)
+    names = plans.Names(tmp_path)
+    names.file.write_text(names.file.read_text().replace(names.fingerprint, "another"))
+    assert plans.make(entry, BOOK, budget, tmp_path, plans.Names(tmp_path), compose=False) is None
+
+
+@pytest.mark.parametrize("task", [t for t in BOOK.metrics if t != "any"])
+def test_the_named_metrics_are_those_that_the_task_measures(task: str) -> None:
+    small = ["task.data.train=20", "task.pretraining.steps=0"] if task == "hyper_cleaning" else []
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", [f"task={task}", *small])
+    config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+    built = build(config["task"], Context())
+    measured = built.evaluate(*built.init(generator(0, "init")), 0)
+    assert set(BOOK.metrics[task]) == set(measured)
+
+
+def test_methods_are_told_apart_by_colour_and_dash_and_name_real_algorithms() -> None:
+    pending = {r.method for a in BOOK.artifacts.values() for r in a.spec.rows.values() if r.pending}
+    for name, method in BOOK.methods.items():
+        file = ROOT / "conf" / "algorithm" / f"{method.algorithm or name}.yaml"
+        assert file.is_file() or name in pending
+    for artifact in BOOK.artifacts.values():
+        styles = {
+            row.method: (BOOK.methods[row.method].colour, BOOK.methods[row.method].dash)
+            for row in artifact.spec.rows.values()
+        }
+        assert len(set(styles.values())) == len(styles), artifact.id
+
+
+def test_overrides_are_in_hydras_grammar() -> None:
+    pairs = {"a": None, "b": True, "c": [1, 2.5], "d": 1e-4, "e/f": "x"}
+    shown = [override(path, value) for path, value in pairs.items()]
+    assert shown == ["a=null", "b=true", "c=[1,2.5]", "d=0.0001", "e/f=x"]
+
+
+def test_budgets_stand_in_order() -> None:
+    for artifact in BOOK.artifacts.values():
+        order: list[Budget] = [b for b in BUDGETS if b in artifact.spec.budgets]
+        assert list(artifact.spec.budgets) == order
