@@ -253,6 +253,22 @@ def test_check_report_record_and_findings(
     assert "claims.moves (paper) is not the spec's: write reproduce report" in stale.stderr
 
 
+def test_with_wandb_an_artifacts_runs_are_one_group(
+    reproduce: Reproduce, specs: Path, tmp_path: Path
+) -> None:
+    content = {**TOY, "variants": {"paper": {}}, "claims": {}, "rows": {"BOME": {"method": "bome"}}}
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(content))
+    done = reproduce("run", "mine/toy", "logger=wandb", "logger.mode=offline", "--budget", "smoke")
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "runs").rglob("*.wandb")
+    reader = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
+    printed = subprocess.run(reader, capture_output=True, text=True, check=True, cwd=tmp_path)
+    lines = [json.loads(line) for line in printed.stdout.splitlines()]
+    (about,) = (line["run"] for line in lines if line["type"] == "run")
+    assert about["run_group"] == "mine-toy-smoke"
+    assert set(about["tags"]) == {"mine", "toy", "smoke"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

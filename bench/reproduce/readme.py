@@ -32,7 +32,8 @@ def block(book: Book, results: Path) -> str:
             verdicts = records.again(record, artifact.spec)
             rows += claim_rows(artifact, record, verdicts)
             lines += [
-                f"- `{artifact.id}`, {variant}: {entry.claim['text']}. {entry.verdict.statistic}."
+                f"- `{artifact.id}`, {variant}: *{entry.claim['text']}* fails: "
+                f"{' '.join(filter(None, [because(entry, variant), entry.verdict.statistic]))}."
                 for variant, group in verdicts.items()
                 for entry in group.values()
                 if entry.verdict.word == "fails"
@@ -49,8 +50,13 @@ def block(book: Book, results: Path) -> str:
         if counts[word]
     )
     body = tables.markdown(tables.Table("", head, rows)).partition("\n\n")[2]
-    failing = "What fails, with the statistic:\n\n" + "\n".join(lines) + "\n\n" if lines else ""
+    failing = "What fails, and what it means:\n\n" + "\n".join(lines) + "\n\n" if lines else ""
     return f"\n{total}.\n\n{body}\n{failing}"
+
+
+def because(entry: records.ClaimRecord, variant: str) -> str:
+    """What the spec says that the failure means."""
+    return str(entry.claim["failing"].get(variant, ""))
 
 
 def claim_rows(

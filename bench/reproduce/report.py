@@ -128,6 +128,7 @@ def claim_rows(record: Record) -> list[dict[str, Any]]:
         {
             "text": next(g[key].claim["text"] for g in record.claims.values() if key in g),
             "verdicts": {v: g[key].verdict for v, g in record.claims.items() if key in g},
+            "failing": next(g[key].claim["failing"] for g in record.claims.values() if key in g),
         }
         for key in keys
     ]

@@ -112,10 +112,12 @@ class Figure(Strict):
 
 
 class Claim(Strict):
-    """text: the claim in the paper's sense. variants, budgets: where it is judged (smoke only shows
-    that everything runs)."""
+    """text: the claim in the paper's sense. failing: what it means if it fails, in plain words,
+    shown only then. variants, budgets: where it is judged (smoke only shows that everything runs).
+    """
 
     text: str
+    failing: dict[Variant, str] = {}
     variants: list[Variant] = Field(default=list(VARIANTS), min_length=1)
     budgets: list[Budget] = Field(default=["short", "full"], min_length=1)
     rows: Annotated[list[str], Field(min_length=1)]
