@@ -39,11 +39,23 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
                 "colour": method.colour,
                 "dash": method.dash,
                 "n": len(runs),
+                "line": spec.rows[row.name].line,
                 "x": {a: [_mean(at, a)[0] for at in rows] for a in spec.figure.axes},
                 "y": {m: [_mean(at, m) for at in rows] for m in spec.figure.metrics},
             }
         )
+    for lines in found.values():
+        for line in (entry for entry in lines if entry["line"]):
+            flatten(line, [entry for entry in lines if not entry["line"]])
     return found
+
+
+def flatten(line: dict[str, Any], others: list[dict[str, Any]]) -> None:
+    """A reference line is level at its end value, as far as the methods' curves go."""
+    for axis, own in line["x"].items():
+        ends = [x for other in others for x in other["x"][axis] if x is not None]
+        line["x"][axis] = [0.0, max(ends, default=own[-1])]
+    line["y"] = {metric: [values[-1]] * 2 for metric, values in line["y"].items()}
 
 
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> tuple[float | None, float | None]:

@@ -21,6 +21,11 @@ def shown(x: float, metric: Metric) -> str:
     return f"{100 * x:.2f}" if metric.percent else number(x)
 
 
+def error(x: float, metric: Metric) -> str:
+    """A standard error, to two digits."""
+    return f"{100 * x:.2f}" if metric.percent else f"{x:.2g}"
+
+
 def head(metric: Metric) -> str:
     arrow = {"higher": " ↑", "lower": " ↓", "neither": ""}[metric.better]
     return f"{metric.label}{' (%)' if metric.percent else ''}{arrow}"
@@ -43,7 +48,7 @@ def measured(row: RowRecord, name: str, metric: Metric) -> str:
     e = estimate(values)
     text = shown(e.mean, metric)
     if e.se is not None:
-        text += f" ± {shown(e.se, metric)}"
+        text += f" ± {error(e.se, metric)}"
     if e.low is not None and e.high is not None and e.low != e.high:
         text += f" [{shown(e.low, metric)}, {shown(e.high, metric)}]"
     return text
@@ -54,7 +59,7 @@ def printed(value: Published | None, metric: Metric) -> str:
         return "–"
     text = shown(value.mean, metric)
     if value.se is not None:
-        text += f" ± {shown(value.se, metric)}"
+        text += f" ± {error(value.se, metric)}"
     return text + (f" (n={value.n})" if value.n else "")
 
 
