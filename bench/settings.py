@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -21,6 +21,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 
+_models: dict[str, type[BaseModel]] = {}
 PACKAGES = ("tasks", "algorithms", "bench")  # a `_target_` elsewhere is refused
 
 
@@ -69,9 +70,11 @@ def validated(
             raise unknown(f"{path}.{key}".lstrip("."), values[key], [*fields, *extra], key)
     config = ConfigDict(strict=True, arbitrary_types_allowed=True, validate_default=False)
     try:
+        key = repr(fields)  # a plan validates hundreds of configurations against few signatures
+        if key not in _models:
+            _models[key] = create_model("Settings", __config__=config, **fields)
         # through JSON, where lists may be tuples and nothing else is converted
-        model = create_model("Settings", __config__=config, **fields)
-        return model.model_validate_json(json.dumps(values)).model_dump()
+        return _models[key].model_validate_json(json.dumps(values)).model_dump()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join([path, *map(str, first["loc"])]).lstrip(".")

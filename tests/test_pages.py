@@ -136,12 +136,12 @@ def test_headings_and_plots_do_not_overlap(opened: Open, pages: tuple[Path, Path
             for b in boxes[i + 1 :]:
                 apart = a[2] <= b[0] + 1 or b[2] <= a[0] + 1 or a[3] <= b[1] + 1 or b[3] <= a[1] + 1
                 assert apart, (a, b)
-        labels = page.evaluate(
+        titles = page.evaluate(
             "[...document.querySelectorAll('.plot')].map(p => ["
             "p.querySelector('.xtitle').getBoundingClientRect().bottom,"
-            "p.querySelector('.legend').getBoundingClientRect().top])"
+            "p.getBoundingClientRect().bottom])"
         )
-        assert all(title <= legend + 1 for title, legend in labels)
+        assert all(title <= bottom for title, bottom in titles)
 
 
 def test_metric_axis_and_scale_can_be_chosen(opened: Open, pages: tuple[Path, Path, Book]) -> None:
@@ -154,6 +154,12 @@ def test_metric_axis_and_scale_can_be_chosen(opened: Open, pages: tuple[Path, Pa
     titles = page.locator("#curves .xtitle").all_text_contents()
     assert titles == ["oracle calls", "oracle calls"]
     assert page.locator("#curves .ytitle").first.text_content() == "g − min g"
+    before = page.locator("#planes .scatterlayer .trace").count()
+    page.locator("#legend button", has_text="BSG-1 1").click()
+    assert page.locator("#legend button[aria-pressed=false]").count() == 1
+    assert (
+        page.locator("#planes .scatterlayer .trace").count() == before - 4
+    )  # path and ends, twice
 
 
 def test_index_links_to_every_page(opened: Open, pages: tuple[Path, Path, Book]) -> None:
@@ -206,4 +212,5 @@ def test_the_dashboard_filters_sorts_overlays_and_shows_differences(
         page.locator("#body input").nth(0).check()
         page.locator("#body input").nth(1).check()
         assert page.locator("#plot .scatterlayer .trace").count() == 2
+        assert page.locator("#legend span").count() == 2
         assert "Settings that differ" in page.inner_text("#difference")

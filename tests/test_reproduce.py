@@ -162,6 +162,7 @@ def test_a_run_that_diverges_is_shown_and_the_others_are_complete(
     assert done.returncode == 1
     assert "failed: x or y is not finite at step 10" in done.stdout
     assert done.stdout.count("1 done") == 2
+    assert "(paper, BOME with step 1e6, seed 0): x or y is not finite at step 10" in done.stderr
     shown = reproduce("report", "mine/toy", "--out", str(tmp_path / "report"))
     assert shown.returncode == 0, shown.stderr
     page = (tmp_path / "report" / "mine" / "toy.html").read_text()

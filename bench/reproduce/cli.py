@@ -201,7 +201,7 @@ def carry_out(
                 job = ended.job
                 tried.add(job.name)
                 bar.advance(task)
-                words = "done" if ended.code == 0 else ended.reason
+                words = "done" if ended.code == 0 else ended.reason(root)
                 where = f"{job.point.variant}, {job.point.row}, seed {job.seed}"
                 if ended.code or not sys.stderr.isatty():
                     err.print(f"{job.name} ({where}): {words}")

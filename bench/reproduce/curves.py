@@ -40,7 +40,7 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
                 "dash": method.dash,
                 "n": len(runs),
                 "line": spec.rows[row.name].line,
-                "x": {a: [_mean(at, a)[0] for at in rows] for a in spec.figure.axes},
+                "x": {a: [_mean(at, a)[0] for at in rows] for a in axes(plan)},
                 "y": {m: [_mean(at, m) for at in rows] for m in spec.figure.metrics},
             }
         )
@@ -48,6 +48,19 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
         for line in (entry for entry in lines if entry["line"]):
             flatten(line, [entry for entry in lines if not entry["line"]])
     return found
+
+
+def axes(plan: Plan) -> list[str]:
+    """What the curves can be drawn against: the spec's axes, then every oracle count."""
+    counted = {
+        key
+        for row in plan.rows
+        for run in row.runs
+        if run.summary is not None
+        for key in run.summary["last"]
+        if key.startswith("calls/")
+    }
+    return list(dict.fromkeys([*plan.artifact.spec.figure.axes, *sorted(counted)]))
 
 
 def flatten(line: dict[str, Any], others: list[dict[str, Any]]) -> None:

@@ -78,6 +78,8 @@ def write(
                         x, m, color=line["colour"], ls=DASHES[line["dash"]], lw=1.4,
                         label=line["row"],
                     )  # fmt: skip
+                    if line["n"] == 1:
+                        continue
                     low, high = zip(*[(a - b, a + b) for a, b in zip(m, s)])
                     panel.fill_between(x, low, high, color=line["colour"], alpha=0.15, lw=0)
                 if metric in spec.figure.log:

@@ -91,7 +91,10 @@ def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -
             {"name": m, "label": book.metric(spec.task, m).label, "log": m in spec.figure.log}
             for m in spec.figure.metrics
         ],
-        "axes": [{"name": a, "label": book.metric(spec.task, a).label} for a in spec.figure.axes],
+        "axes": [
+            {"name": a, "label": book.metric(spec.task, a).label}
+            for a in (curves.axes(plan) if plan else spec.figure.axes)
+        ],
         "variants": drawn,
         "planes": plane,
         "band": "one run" if record.deterministic else "mean ± standard error over seeds",

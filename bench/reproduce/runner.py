@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from bench import record
 from bench.reproduce.plan import Job
 from bench.settings import BadSetting
 
@@ -25,15 +26,17 @@ class Ended:
     code: int
     log: Path
 
-    @property
-    def reason(self) -> str:
-        """The last line that the process wrote: where `bench` says why it ended."""
+    def reason(self, root: Path) -> str:
+        """Why: as the run's summary has it, or else the last line that the process wrote."""
+        summary = root / self.job.name / "summary.json"
+        if summary.is_file():
+            return str(record.read_json(summary)["reason"] or "done")
+        if self.code < 0:
+            return f"killed by signal {-self.code}"
         try:
             lines = [line for line in self.log.read_text().splitlines() if line.strip()]
         except OSError:
             lines = []
-        if self.code < 0:
-            return f"killed by signal {-self.code}"
         return lines[-1].removeprefix("bench: ") if lines else f"exit code {self.code}"
 
 

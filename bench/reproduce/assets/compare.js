@@ -4,6 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const FALLBACK = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#555555", "#000000"];
+const DASHES = { solid: "", dash: "7 4", dot: "1.5 3", dashdot: "7 3 1.5 3" };
 const DRAWN = 8;
 const checked = new Set();
 const order = { key: null, up: true };
@@ -73,8 +74,15 @@ function draw(runs) {
     xaxis: { title: { text: data.metrics[axis] }, gridcolor: "#e3e3e3", zeroline: false, automargin: true },
     yaxis: { title: { text: data.metrics[metric] }, gridcolor: "#e3e3e3", zeroline: false, automargin: true,
       type: log ? "log" : "linear", exponentformat: "power" },
-    legend: { orientation: "h", y: -0.18, yanchor: "top" }, showlegend: true,
+    showlegend: false,
   }, { responsive: true, displaylogo: false });
+  at("legend").replaceChildren(...traces.map(({ name, line }) => {
+    const entry = document.createElement("span");
+    entry.innerHTML = `<svg width="30" height="8" aria-hidden="true"><line x1="1" y1="4" x2="29" y2="4"
+      stroke="${line.color}" stroke-width="2.5" stroke-dasharray="${DASHES[line.dash]}"/></svg>`;
+    entry.append(name);
+    return entry;
+  }));
   at("what").textContent = `${traces.length} of ${visible().length} runs drawn, ${data.runs.length} in all`;
 }
 

@@ -2,6 +2,8 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("figure").textContent);
+const hidden = new Set();  // rows that the legend has switched off
+const DASHES = { solid: "", dash: "7 4", dot: "1.5 3", dashdot: "7 3 1.5 3" };
 const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
 
 function layout(title, x, y, log) {
@@ -9,12 +11,12 @@ function layout(title, x, y, log) {
     title: { text: title, font: { size: 15 }, x: 0.02, xanchor: "left" },
     font: { family: "system-ui, sans-serif", size: 13, color: "#1a1a1a" },
     margin: { l: 64, r: 12, t: 40, b: 48 },
-    height: 470,
+    height: 420,
+    showlegend: false,
     hovermode: "closest",
     xaxis: { title: { text: x }, gridcolor: "#e3e3e3", zeroline: false, automargin: true },
     yaxis: { title: { text: y }, gridcolor: "#e3e3e3", zeroline: false, automargin: true,
       type: log ? "log" : "linear", exponentformat: "power" },
-    legend: { orientation: "h", x: 0, xanchor: "left", y: -0.22, yanchor: "top" },
   };
 }
 
@@ -25,7 +27,7 @@ function transparent(colour) {
 
 function traces(lines, metric, axis, log) {
   const found = [];
-  for (const line of lines) {
+  for (const line of lines.filter((l) => !hidden.has(l.row))) {
     const points = line.y[metric]
       .map(([mean, error], i) => ({ x: line.x[axis][i], mean, error: error ?? 0 }))
       .filter((p) => p.x !== null && p.mean !== null && (!log || p.mean > 0));
@@ -35,10 +37,9 @@ function traces(lines, metric, axis, log) {
     const xs = points.map((p) => p.x);
     if (line.n > 1) {
       found.push({ x: xs.concat([...xs].reverse()), y: high.concat([...low].reverse()), fill: "toself",
-        fillcolor: transparent(line.colour), line: { width: 0 }, mode: "lines", hoverinfo: "skip",
-        showlegend: false, legendgroup: line.row });
+        fillcolor: transparent(line.colour), line: { width: 0 }, mode: "lines", hoverinfo: "skip" });
     }
-    found.push({ x: xs, y: points.map((p) => p.mean), name: line.row, legendgroup: line.row, mode: "lines",
+    found.push({ x: xs, y: points.map((p) => p.mean), name: line.row, mode: "lines",
       line: { color: line.colour, dash: line.dash, width: 2 },
       hovertemplate: `${line.row}: %{y:.4g} at %{x:.4g}<extra>n = ${line.n}</extra>` });
   }
@@ -75,14 +76,13 @@ function drawPlane(box, plane) {
   if (plane.z) {
     found.push({ type: "contour", x: plane.grid[0], y: plane.grid[1], z: plane.z, ncontours: 16,
       contours: { coloring: "none" }, line: { width: 0.7, color: "#b5b5b5" }, showscale: false,
-      showlegend: false, hoverinfo: "skip" });
+      hoverinfo: "skip" });
   }
-  for (const line of plane.lines) {
+  for (const line of plane.lines.filter((l) => !hidden.has(l.row))) {
     const n = line.x.length - 1;
-    found.push({ x: line.x, y: line.y, mode: "lines", name: line.row, legendgroup: line.row,
+    found.push({ x: line.x, y: line.y, mode: "lines", name: line.row,
       line: { color: line.colour, dash: line.dash, width: 2 } });
-    found.push({ x: [line.x[0], line.x[n]], y: [line.y[0], line.y[n]], mode: "markers", showlegend: false,
-      legendgroup: line.row, name: line.row,
+    found.push({ x: [line.x[0], line.x[n]], y: [line.y[0], line.y[n]], mode: "markers", name: line.row,
       marker: { size: 9, color: ["#ffffff", line.colour], line: { color: line.colour, width: 2 } } });
   }
   if (plane.optimum) {
@@ -98,7 +98,32 @@ function drawPlane(box, plane) {
   const look = layout(title, plane.labels[0], plane.labels[1], false);
   look.xaxis.range = plane.ranges[0];
   look.yaxis.range = plane.ranges[1];
-  Plotly.newPlot(box, found, look, CONFIG);
+  Plotly.react(box, found, look, CONFIG);
+}
+
+function drawPlanes() {
+  const parent = document.getElementById("planes");
+  for (const box of parent ? parent.children : []) drawPlane(box, data.planes[box.dataset.variant]);
+}
+
+// One legend for all plots of the page: a method looks the same in each of them.
+function legend() {
+  const rows = new Map(Object.values(data.variants).flat().map((line) => [line.row, line]));
+  for (const line of rows.values()) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.setAttribute("aria-pressed", "true");
+    button.innerHTML = `<svg width="30" height="8" aria-hidden="true"><line x1="1" y1="4" x2="29" y2="4"
+      stroke="${line.colour}" stroke-width="2.5" stroke-dasharray="${DASHES[line.dash]}"/></svg>`;
+    button.append(line.row);
+    button.addEventListener("click", () => {
+      if (!hidden.delete(line.row)) hidden.add(line.row);
+      button.setAttribute("aria-pressed", String(!hidden.has(line.row)));
+      drawCurves();
+      drawPlanes();
+    });
+    document.getElementById("legend").append(button);
+  }
 }
 
 if (document.getElementById("curves")) {
@@ -117,10 +142,10 @@ if (document.getElementById("curves")) {
   document.getElementById("axis").addEventListener("change", drawCurves);
   log.addEventListener("change", drawCurves);
   document.getElementById("controls").addEventListener("submit", (event) => event.preventDefault());
+  legend();
   drawCurves();
 }
-const planes = document.getElementById("planes");
-if (planes) {
-  for (const variant of Object.keys(data.planes)) panel(planes, variant);
-  for (const box of planes.children) drawPlane(box, data.planes[box.dataset.variant]);
+if (document.getElementById("planes")) {
+  for (const variant of Object.keys(data.planes)) panel(document.getElementById("planes"), variant);
+  drawPlanes();
 }

@@ -1,0 +1,113 @@
+"""What a report draws and prints, from runs whose numbers are known."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.reproduce import curves, records, tables
+from bench.reproduce.plan import Job, Plan, Row, Run
+from bench.reproduce.specs import Artifact, Metric, Point, Published, Spec, load_book, number
+
+BOOK = load_book()
+ACCURACY = Metric(label="test accuracy", better="higher", percent=True)
+LOSS = Metric(label="test loss", better="lower")
+
+
+def plan(histories: dict[str, Sequence[Sequence[float | None]]], lines: Sequence[str] = ()) -> Plan:
+    """An artifact whose rows have these test accuracies at steps 0, 10, ..., one list per seed."""
+    spec = Spec.model_validate(
+        {
+            "title": "t", "source": "s", "task": "hyper_cleaning", "variants": {"paper": {}},
+            "budgets": {"short": {"minutes": 1.0, "seeds": 2}}, "columns": ["test_accuracy"],
+            "figure": {"metrics": ["test_accuracy"]}, "claims": {},
+            "rows": {n: {"method": "bome", "line": n in lines} for n in histories},
+        }
+    )  # fmt: skip
+    rows = []
+    for name, seeds in histories.items():
+        point, runs = Point("paper", name, (), ()), []
+        for seed, values in enumerate(seeds):
+            history: list[dict[str, Any]] = [
+                {"step": 10 * i, "seconds": (1.0 + seed) * i, "test_accuracy": v,
+                 "calls/grad_g": 20 * i}
+                for i, v in enumerate(values)
+            ]  # fmt: skip
+            status = "done" if None not in values else "diverged"
+            summary = {"status": status, "reason": "x is not finite", "last": history[-1]}
+            run = Run(Job(point, seed, f"t/a/{name}{seed}"), Path(), summary)
+            run.__dict__["history"] = history
+            runs.append(run)
+        rows.append(Row("paper", name, (runs[0],), point, tuple(runs)))
+    return Plan(Artifact("p/a", spec, Path()), "short", tuple(rows), 0)
+
+
+def test_a_curve_is_the_mean_over_seeds_with_its_standard_error() -> None:
+    (line,) = curves.curves(plan({"A": [[0.1, 0.5], [0.3, 0.7]]}), BOOK)["paper"]
+    assert line["y"]["test_accuracy"] == [
+        (pytest.approx(0.2), pytest.approx(0.1)), (pytest.approx(0.6), pytest.approx(0.1)),
+    ]  # fmt: skip
+    assert line["x"]["step"] == [0, 10]
+    assert line["x"]["seconds"] == [0, 1.5]
+    assert line["x"]["calls"] == line["x"]["calls/grad_g"] == [0, 20]  # every count is an axis
+
+
+def test_a_seed_that_diverged_shortens_the_mean_and_leaves_a_gap() -> None:
+    (line,) = curves.curves(plan({"A": [[0.1, 0.5, 0.6], [0.3, None]]}), BOOK)["paper"]
+    assert line["y"]["test_accuracy"] == [(pytest.approx(0.2), pytest.approx(0.1)), (None, None)]
+
+
+def test_a_reference_line_is_level_at_its_end_as_far_as_the_others_go() -> None:
+    found = curves.curves(plan({"A": [[0.1, 0.5, 0.6]], "L": [[0.0, 0.4]]}, ["L"]), BOOK)["paper"]
+    assert found[1]["x"]["step"] == [0.0, 20]
+    assert found[1]["y"]["test_accuracy"] == [(pytest.approx(0.4), 0.0)] * 2
+
+
+def test_thinning_keeps_both_ends() -> None:
+    rows = [{"step": i} for i in range(1001)]
+    kept = curves.thinned(rows, 11)
+    assert [row["step"] for row in kept] == list(range(0, 1001, 100))
+    assert curves.thinned(rows[:5], 11) == rows[:5]
+
+
+def row(p: Plan) -> records.RowRecord:
+    (only,) = p.rows
+    return records.RowRecord(
+        method="bome", chosen={}, tried=1, tries=[], seeds=[r.job.seed for r in only.runs],
+        runs=[r.job.name for r in only.runs],
+        status=[(r.summary or {})["status"] for r in only.runs],
+        reasons=[(r.summary or {})["reason"] for r in only.runs],
+        finals=records.finals(only.runs),
+    )  # fmt: skip
+
+
+def test_a_cell_is_mean_and_standard_error_of_the_runs_that_are_done() -> None:
+    cells = row(plan({"A": [[0.80], [0.82], [0.84], [None]]}))
+    text = tables.measured(cells, "test_accuracy", ACCURACY)
+    assert text.startswith(f"82.00 ± {2 / math.sqrt(3):.2f} [")
+    assert tables.measured(cells, "test_accuracy", LOSS).startswith("0.82 ± 0.012 [")
+    assert tables.remark(cells) == "FAILED, 1 of 4 runs diverged: x is not finite"
+    assert tables.measured(cells, "test_loss", LOSS) == "–"
+
+
+def test_published_values_are_shown_as_printed() -> None:
+    assert tables.printed(Published(mean=0.807, se=0.0026, n=5), ACCURACY) == "80.70 ± 0.26 (n=5)"
+    assert tables.printed(Published(mean=0.3152), LOSS) == "0.3152"
+    assert tables.printed(None, LOSS) == "–"
+
+
+def test_markdown_and_latex_escape_what_they_must() -> None:
+    table = tables.Table("T", ["a|b", "θ₁ ↑"], [["50% & more_1", "q̂ ± 1 [−2, ∞]"]], "note")
+    assert "| a\\|b | θ₁ ↑ |" in tables.markdown(table)
+    tex = tables.latex(table)
+    assert r"50\% \& more\_1 & $\hat q$ $\pm$ 1 [$-$2, $\infty$] \\" in tex
+    assert r"a\textbar{}b & $\theta$$_1$ $\uparrow$ \\" in tex
+    assert tex.isascii()
+
+
+def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
+    assert [number(v) for v in (-0.0, -1.5, 1e-7, math.inf, 12345.6)] == [
+        "0", "−1.5", "1e−07", "∞", "1.235e+04",
+    ]  # fmt: skip
