@@ -285,7 +285,7 @@ def test_with_wandb_an_artifacts_runs_are_one_group(
         (["report", "mine/toy", "--record"], "--record: mine/toy smoke has no finished run"),
         (["list", "--specs", "nowhere"], "--specs nowhere: there is no such folder"),
         (["data", "mnist"], "mnist: no such data set; there is MNIST"),
-        (["check", "mine/toy", "--against-record"], "mine/toy smoke: there is no record"),
+        (["check", "mine/toy", "--against-record"], "mine/toy: there is no such record"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -18,6 +18,11 @@ from bench.reproduce import runner
 from bench.reproduce.plan import Names, Plan, Run
 from bench.reproduce.specs import Artifact, Book, Budget, find, load_book
 from bench.settings import BadSetting
+
+if TYPE_CHECKING:
+    from bench.reproduce.records import ClaimRecord, Record
+
+    Verdicts = dict[str, dict[str, ClaimRecord]]  # variant -> claim -> ...
 
 OK, FAILED, REFUSED, UNJUDGED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -279,7 +284,8 @@ def check(
     """Judge the claims: exit code 0 if all that can be judged hold, 1 if one fails, 3 if none can.
 
     Runs that are there are judged, and where there are none the record. With --against-record
-    the question is another: whether the verdicts are still the recorded ones.
+    the question is another: whether the verdicts (of the runs, if all of them are there, or else
+    of the recorded values) are still the recorded ones.
     """
     from bench.reproduce import records
 
@@ -293,38 +299,46 @@ def check(
         for name in wanted:
             old = records.read(artifact.id, name, results)
             if against_record and old is None:
-                if budget or ids:
-                    raise BadSetting(f"{artifact.id} {name}: there is no record in {results}")
                 continue
-            plan = None if against_record else made(artifact, book, name, root)
-            there = plan is not None and any(run.summary for run in plan.runs)
-            if plan is not None and there:
-                found, source = records.judge(plan, book), ""
-            elif old is not None:
-                found, source = records.again(old, artifact.spec), " (recorded)"
-            else:
-                assert plan is not None
-                found, source = records.judge(plan, book), ""
+            found, source = judged(artifact, book, name, root, old, against_record)
             for group in found if variant is None else [variant.value]:
                 for key, entry in found[group].items():
-                    verdict = entry.verdict
-                    before = old.claims[group][key].verdict if against_record and old else verdict
-                    differs = before.text != verdict.text
-                    changed += differs
-                    words[verdict.word] += 1
-                    line = Text(f"{verdict.text:<22}", style=STYLES[verdict.word])
-                    line.append(f"{artifact.id} {name} {group}{source} {key}: ", style="default")
-                    line.append(str(entry.claim["text"]), style="default")
-                    line.append(f"  ({verdict.statistic})", style="default")
-                    out.print(line)
-                    if differs:
+                    words[entry.verdict.word] += 1
+                    where = f"{artifact.id} {name} {group}{source} {key}"
+                    line = Text(f"{entry.verdict.text:<22}", style=STYLES[entry.verdict.word])
+                    said = f"{where}: {entry.claim['text']}  ({entry.verdict.statistic})"
+                    out.print(line.append(said, style="default"))
+                    before = old.claims[group][key].verdict if old else entry.verdict
+                    if against_record and before.text != entry.verdict.text:
+                        changed += 1
                         out.print(f"    recorded: {before.text} ({before.statistic})")
+    if against_record and not words and (ids or budget):
+        raise BadSetting(f"{' '.join(ids or [])}: there is no such record in {results}")
     order = ("holds", "fails", "not enough runs", "not run")
     out.print(", ".join(f"{words[word]} {word}" for word in order if words[word]) or "no claims")
     if against_record:
         raise typer.Exit(FAILED if changed else OK)
-    judged = words["holds"] + words["fails"]
-    raise typer.Exit(FAILED if words["fails"] else OK if judged else UNJUDGED)
+    decided = words["holds"] + words["fails"]
+    raise typer.Exit(FAILED if words["fails"] else OK if decided else UNJUDGED)
+
+
+def judged(
+    artifact: Artifact, book: Book, budget: Budget, root: Path, old: "Record | None", whole: bool
+) -> "tuple[Verdicts, str]":
+    """The claims' verdicts and where they come from: runs (all of them, if `whole`), else record.
+
+    Raises BadSetting if the record's claims are no longer the spec's.
+    """
+    from bench.reproduce import records
+
+    again = records.again(old, artifact.spec) if old is not None else None
+    if again is not None and not any(root.glob("*/*/*/summary.json")):
+        return again, " (recorded)"
+    plan = made(artifact, book, budget, root)
+    complete = not plan.missing and plan.later == 0
+    if again is None or complete or (not whole and any(run.summary for run in plan.runs)):
+        return records.judge(plan, book), ""
+    return again, " (recorded)"
 
 
 STYLES = {"holds": "green", "fails": "red", "not enough runs": "yellow", "not run": "dim"}
