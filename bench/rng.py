@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from torch import Generator
+from torch import Generator, Tensor, randint, randn
 
 from bench.task import Batch, Sampler, Task
 
@@ -22,7 +22,7 @@ class Draw:
 
     def __init__(self, task: Task, seed: int, step: int):
         self.task, self.seed, self.step = task, seed, step
-        self.turns = {"upper": 0, "lower": 0}
+        self.turns = {"upper": 0, "lower": 0, "integer": 0, "normal": 0}
 
     def f(self, size: int | None = None) -> Batch:
         """A batch for the upper loss."""
@@ -31,6 +31,20 @@ class Draw:
     def g(self, size: int | None = None) -> Batch:
         """A batch for the lower loss."""
         return self._draw("lower", self.task.draw_lower, size)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal, shaped as `like`: for methods that perturb a variable."""
+        drawn = randn(like.shape, generator=self._own("normal"), dtype=like.dtype)
+        return drawn.to(like.device)
+
+    def integer(self, below: int) -> int:
+        """Uniform on {0, ..., below - 1}: for methods that cut a series at random."""
+        return int(randint(below, (), generator=self._own("integer")))
+
+    def _own(self, kind: str) -> Generator:
+        turn = self.turns[kind]
+        self.turns[kind] += 1
+        return generator(self.seed, kind, self.step, turn)
 
     def _draw(self, side: str, sampler: Sampler, size: int | None) -> Batch:
         turn = self.turns[side]
