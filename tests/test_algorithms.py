@@ -207,6 +207,13 @@ COUNTS: dict[str, list[tuple[dict[str, Any], dict[str, int | tuple[int, int]]]]]
         for t, q in ((1, 1), (4, 3))
     ],
     "srba": [({}, dict.fromkeys(("grad_g", "grad_f", "jvp_g", "hvp_g"), (1, 0)))],
+    "hoag": [  # the tolerance is never met: as many as may be
+        (
+            {"T": t, "Q": q, "tolerance": 1e-30},
+            {"grad_g": t + 1, "value_f": 1, "grad_f": 1, "jvp_g": 1, "hvp_g": q + 1},
+        )
+        for t, q in ((1, 1), (4, 3))
+    ],
     "pzobo": [
         ({"T": t, "directions": d}, {"grad_g": (d + 1) * t, "grad_f": 1})
         for t, d in ((1, 1), (4, 3))
