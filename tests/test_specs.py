@@ -144,6 +144,20 @@ def test_a_key_given_twice_and_broken_yaml_are_refused(
         load_book(written(tmp_path, text))
 
 
+def test_a_spec_can_be_laid_over_another(tmp_path: Path) -> None:
+    written(tmp_path, GOOD, "_base")
+    book = load_book(
+        written(tmp_path, {"extends": "_base", "title": "other", "rows": {"GDA": {"line": True}}})
+    )
+    (only,) = book.artifacts.values()  # _base is none
+    assert only.spec.title == "other"
+    assert only.spec.rows["GDA"].line
+    assert only.spec.rows["GDA"].method == "gda"
+    for name in ("fig1", "_none"):
+        with pytest.raises(BadSetting, match=r"mine/fig1\.yaml: extends: "):
+            load_book(written(tmp_path, {"extends": name}))
+
+
 def test_list_refuses_a_wrong_spec_in_one_line(tmp_path: Path) -> None:
     content = copy.deepcopy(GOOD)
     content["columns"] = ["acuracy"]

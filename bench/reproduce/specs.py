@@ -272,7 +272,8 @@ AnyClaim = Annotated[
 
 
 class Spec(Strict):
-    """conf/paper/<paper>/<artifact>.yaml.
+    """conf/paper/<paper>/<artifact>.yaml; `extends: <file>` lays it over another one's content, and
+    a file whose name begins with an underscore is only there for that.
 
     deterministic: no randomness in the runs, so that one run is the whole population. set, grid:
     what all rows share (the grid not with reference lines). columns: metrics of the table.
@@ -421,8 +422,8 @@ def load_book(folder: Path | None = None) -> Book:
     path, content = named["methods.yaml"]
     methods = {name: _model(Method, value, path, name) for name, value in content.items()}
     artifacts = {}
-    for path in sorted(folder.glob("*/*.yaml")):
-        spec = _model(Spec, _read(path), path, "")
+    for path in sorted(folder.glob("*/[!_]*.yaml")):
+        spec = _model(Spec, _extended(path), path, "")
         check(spec, metrics, methods, path)
         key = f"{path.parent.name}/{path.stem}"
         artifacts[key] = Artifact(key, spec, path)
@@ -517,6 +518,27 @@ def _read(file: Path) -> Any:
         raise BadSetting(f"{shown(file)}: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise BadSetting(f"{shown(file)}: {error.strerror}") from None
+
+
+def _extended(file: Path, above: tuple[Path, ...] = ()) -> Any:
+    """The file's content over that of the file that its `extends` names, if it has one."""
+    content = _read(file)
+    if not isinstance(content, dict) or "extends" not in content:
+        return content
+    base = file.with_name(f"{content.pop('extends')}.yaml")
+    if base in (file, *above):
+        raise BadSetting(f"{shown(file)}: extends: {base.stem} extends this file")
+    if not base.is_file():
+        raise BadSetting(f"{shown(file)}: extends: {base.stem}: there is no {shown(base)}")
+    return _merged(_extended(base, (file, *above)), content)
+
+
+def _merged(base: Any, own: Any) -> Any:
+    """Mappings are joined, key by key; anything else is replaced."""
+    if not isinstance(base, dict) or not isinstance(own, dict):
+        return own
+    joined = {key: _merged(base[key], own[key]) if key in own else base[key] for key in base}
+    return joined | {key: value for key, value in own.items() if key not in base}
 
 
 def _model(kind: Any, content: Any, file: Path, where: str) -> Any:
