@@ -1,9 +1,12 @@
 """Randomness by name: the i-th lower batch of step k depends on nothing but its name."""
 
 from hashlib import blake2b
+from itertools import pairwise
+from typing import Literal
 
 from torch import Generator, Tensor, randint, randn
 
+from bench.settings import BadSetting
 from bench.task import Batch, Sampler, Task
 
 
@@ -31,6 +34,21 @@ class Draw:
     def g(self, size: int | None = None) -> Batch:
         """A batch for the lower loss."""
         return self._draw("lower", self.task.draw_lower, size)
+
+    def blocks(self, side: Literal["upper", "lower"], count: int) -> list[Batch]:
+        """All the data of this side in `count` blocks of rows, as equal as can be.
+
+        Raises BadSetting if there are fewer rows.
+        """
+        sampler = self.task.draw_upper if side == "upper" else self.task.draw_lower
+        everything = sampler(generator(self.seed, side, self.step, "all"), self.step, None)
+        n = self.task.count(everything)
+        if count > n or (count > 1 and self.task.rows is None):
+            raise BadSetting(f"algorithm.blocks={count}: the {side} level has {n} rows to cut")
+        if count == 1 or self.task.rows is None:
+            return [everything]
+        ends = [n * i // count for i in range(count + 1)]
+        return [self.task.rows(everything, a, b) for a, b in pairwise(ends)]
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal, shaped as `like`: for methods that perturb a variable."""

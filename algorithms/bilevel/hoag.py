@@ -45,7 +45,9 @@ def hoag(
     batch: Count | None = None,
 ) -> Algorithm:
     """lr: a fixed step size, or "adaptive"; its first is then 1 / (|hypergradient| sqrt(p))."""
-    falls = {"quadratic": lambda k: k**-2, "cubic": lambda k: k**-3, "exponential": (0.9).__pow__}
+
+    def fall(k: int) -> float:
+        return {"quadratic": k**-2.0, "cubic": k**-3.0, "exponential": 0.9**k}[schedule]
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
         xi, zeta, k = draw.f(batch), draw.g(batch), int(s.k) + 1
