@@ -1,9 +1,12 @@
 """Randomness by name: the i-th lower batch of step k depends on nothing but its name."""
 
 from hashlib import blake2b
+from itertools import pairwise
+from typing import Literal
 
-from torch import Generator
+from torch import Generator, Tensor, randint, randn
 
+from bench.settings import BadSetting
 from bench.task import Batch, Sampler, Task
 
 
@@ -22,7 +25,7 @@ class Draw:
 
     def __init__(self, task: Task, seed: int, step: int):
         self.task, self.seed, self.step = task, seed, step
-        self.turns = {"upper": 0, "lower": 0}
+        self.turns = {"upper": 0, "lower": 0, "integer": 0, "normal": 0}
 
     def f(self, size: int | None = None) -> Batch:
         """A batch for the upper loss."""
@@ -31,6 +34,35 @@ class Draw:
     def g(self, size: int | None = None) -> Batch:
         """A batch for the lower loss."""
         return self._draw("lower", self.task.draw_lower, size)
+
+    def blocks(self, side: Literal["upper", "lower"], count: int) -> list[Batch]:
+        """All the data of this side in `count` blocks of rows, as equal as can be.
+
+        Raises BadSetting if there are fewer rows.
+        """
+        sampler = self.task.draw_upper if side == "upper" else self.task.draw_lower
+        everything = sampler(generator(self.seed, side, self.step, "all"), self.step, None)
+        n = self.task.count(everything)
+        if count > n or (count > 1 and self.task.rows is None):
+            raise BadSetting(f"algorithm.blocks={count}: the {side} level has {n} rows to cut")
+        if count == 1 or self.task.rows is None:
+            return [everything]
+        ends = [n * i // count for i in range(count + 1)]
+        return [self.task.rows(everything, a, b) for a, b in pairwise(ends)]
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal, shaped as `like`: for methods that perturb a variable."""
+        drawn = randn(like.shape, generator=self._own("normal"), dtype=like.dtype)
+        return drawn.to(like.device)
+
+    def integer(self, below: int) -> int:
+        """Uniform on {0, ..., below - 1}: for methods that cut a series at random."""
+        return int(randint(below, (), generator=self._own("integer")))
+
+    def _own(self, kind: str) -> Generator:
+        turn = self.turns[kind]
+        self.turns[kind] += 1
+        return generator(self.seed, kind, self.step, turn)
 
     def _draw(self, side: str, sampler: Sampler, size: int | None) -> Batch:
         turn = self.turns[side]

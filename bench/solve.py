@@ -6,14 +6,24 @@ import torch
 from torch import Tensor
 
 
-def cg(product: Callable[[Tensor], Tensor], b: Tensor, steps: int) -> Tensor:
-    """`steps` iterations of conjugate gradients from v = 0, one product each.
+def cg(
+    product: Callable[[Tensor], Tensor],
+    b: Tensor,
+    steps: int,
+    start: Tensor | None = None,
+    residual: float | None = None,
+) -> Tensor:
+    """At most `steps` iterations of conjugate gradients, one product each.
 
-    Once the residual is exactly zero the iterate stays: no division by zero.
+    start: from there instead of 0, at the cost of one more product. residual: stop once
+    |b - H v| is at most this. Once the residual is exactly zero the iterate stays: no division by
+    zero.
     """
-    v, r = torch.zeros_like(b), b
+    v, r = (torch.zeros_like(b), b) if start is None else (start, b - product(start))
     p, rr = r, r.square().sum()
     for _ in range(steps):
+        if residual is not None and rr.sqrt() <= residual:
+            break
         Hp = product(p)
         curvature = (p * Hp).sum()
         a = torch.where(curvature != 0, rr / curvature, 0.0)

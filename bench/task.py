@@ -75,6 +75,7 @@ class Task:
     draw_upper: Sampler = no_data
     draw_lower: Sampler = no_data
     count: Callable[[Batch], int] = lambda batch: 1  # samples in a batch
+    rows: Callable[[Batch, int, int], Batch] | None = None  # of all the data, rows a to b
     start: Callable[[Tensor, Batch], Tensor] = lambda y, batch: y  # y_k^0; default: warm start
     feasible: Set = Set()  # of x
     lower_feasible: Set = Set()  # of y

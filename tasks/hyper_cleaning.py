@@ -161,6 +161,7 @@ def hyper_cleaning(
         draw_upper=_sampler(upper_part),
         draw_lower=_sampler(train),
         count=lambda batch: len(batch.labels),
+        rows=_part_of,
         feasible=box(0.0, 1.0) if clamped else Set(),
         upper_derivatives=Derivatives(_upper_grad),
         lower_derivatives=_lower_derivatives(weights, weights_slope, c)
@@ -218,6 +219,11 @@ def _sampler(part: Part) -> Callable[[Generator, int, int | None], Batch]:
         return Rows(part.features[i], part.labels[i], i)
 
     return draw
+
+
+def _part_of(batch: Rows, a: int, b: int) -> Rows:
+    numbers = torch.arange(a, b, device=batch.labels.device)
+    return Rows(batch.features[a:b], batch.labels[a:b], numbers)
 
 
 def _upper_grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:

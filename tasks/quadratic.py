@@ -16,6 +16,7 @@ def quadratic(
     curvature: NonNegative = 0.1,
     samples: Count = 64,
     noise: NonNegative = 0.0,
+    curving: NonNegative = 0.0,
     instance: int = 0,
 ) -> Task:
     """f = |y - c|^2 / 2 + curvature |x|^2 / 2, g = (y - y*) A (y - y*) / 2 with y* = A^{-1} B x.
@@ -23,9 +24,9 @@ def quadratic(
     x in R^p, y in R^q; the least value of g(x, .) is 0 for every x.
     A has eigenvalues spaced evenly in logarithm from 1 / condition to 1, so g is 1-smooth and
     strongly convex with condition number `condition`; for q = 1 it is 1. With noise, c and B x
-    are shifted per sample (mean zero over the `samples`, standard deviation `noise`), so that
-    all samples together give the noiseless losses. `instance` names A, B, c; the run's seed
-    does not change them.
+    are shifted per sample (mean zero over the `samples`, standard deviation `noise`), and with
+    curving A's diagonal is, so that all samples together give the noiseless losses. `instance`
+    names A, B, c; the run's seed does not change them.
     """
     rng = generator("quadratic", p, q, instance)
 
@@ -38,7 +39,9 @@ def quadratic(
     B, c = randn(q, p) / q**0.5, randn(q)
     shift = noise * randn(samples, q)
     shift = shift - shift.mean(0)
-    A, B, c, shift = (t.to(context.device, context.dtype) for t in (A, B, c, shift))
+    bend = curving * randn(samples, q)
+    bend = bend - bend.mean(0)
+    A, B, c, shift, bend = (t.to(context.device, context.dtype) for t in (A, B, c, shift, bend))
     BAB = B.T @ torch.linalg.solve(A, B)
     everything = torch.arange(samples, device=context.device)
 
@@ -46,7 +49,8 @@ def quadratic(
         return 0.5 * (y - c - shift[i].mean(0)).square().sum() + 0.5 * curvature * x.square().sum()
 
     def lower(x: Tensor, y: Tensor, i: Batch) -> Tensor:
-        return 0.5 * y @ A @ y - y @ (B @ x + shift[i].mean(0)) + 0.5 * x @ BAB @ x
+        curved = 0.5 * y @ A @ y + 0.5 * (bend[i].mean(0) * y.square()).sum()
+        return curved - y @ (B @ x + shift[i].mean(0)) + 0.5 * x @ BAB @ x
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         if size is None:
@@ -79,6 +83,7 @@ def quadratic(
         draw_upper=draw,
         draw_lower=draw,
         count=len,
+        rows=lambda batch, a, b: batch[a:b],
         init=init,
         evaluate=evaluate,
         metric="hypergradient_norm",

@@ -1,0 +1,87 @@
+"""HOAG (Pedregosa, ICML 2016, Algorithm 1): hyperparameter optimisation with approximate gradient.
+
+Paper -> here: x -> y, lambda -> x, g -> f, h -> g; L -> 1 / the step size; epsilon_k -> tolerance.
+
+Both the lower level and the linear system are solved to the tolerance epsilon_k, relative to
+their sizes at the first step and falling as the paper's experiments have it: "quadratic" .1 / k^2,
+"cubic" .1 / k^3, "exponential" .1 * .9^k. The lower level is solved by gradient descent from the
+last y, the system by conjugate gradients from the last solution. The step size adapts as in
+section 3 and the author's code: it grows by 1 / .95 after a sufficient decrease of f, halves
+after an increase.
+
+Per step: at most T + 1 gradients of g (fewer once the tolerance is met), 1 value and 1 gradient of
+f, at most Q + 1 Hessian- and 1 Jacobian-vector product. Deterministic: made for all the data.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+from bench.solve import cg
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    v: Tensor
+    L: Tensor  # 1 / the step size; 0: not known yet
+    f: Tensor  # its last value
+    sizes: Tensor  # |g_y| and |f_y| at the first step
+    k: Tensor
+
+
+def hoag(
+    inner_lr: Positive,
+    lr: Positive | Literal["adaptive"] = "adaptive",
+    schedule: Literal["quadratic", "cubic", "exponential"] = "exponential",
+    tolerance: Positive = 0.1,
+    T: Count = 1000,
+    Q: Count = 100,
+    batch: Count | None = None,
+) -> Algorithm:
+    """lr: a fixed step size, or "adaptive"; its first is then 1 / (|hypergradient| sqrt(p))."""
+
+    def fall(k: int) -> float:
+        return {"quadratic": k**-2.0, "cubic": k**-3.0, "exponential": 0.9**k}[schedule]
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        xi, zeta, k = draw.f(batch), draw.g(batch), int(s.k) + 1
+        before, now = (tolerance * fall(max(j, 1)) for j in (k - 1, k))
+
+        y, slope = s.y, o.g_y(s.x, s.y, zeta)  # line 2: |y - y*(x)| to the tolerance
+        lower_size = torch.where(s.k == 0, slope.norm(), s.sizes[0])
+        for _ in range(T):
+            if slope.norm() <= now * lower_size:
+                break
+            y = o.project_y(y - inner_lr * slope)
+            slope = o.g_y(s.x, y, zeta)
+
+        f, (f_x, f_y) = o.f(s.x, y, xi), o.grad_f(s.x, y, xi)
+        size = torch.where(s.k == 0, f_y.norm(), s.sizes[1])
+        v = cg(o.g_yy(s.x, y, zeta), f_y, Q, start=s.v, residual=now * float(size))  # line 3
+        p = f_x - o.g_xy(s.x, y, zeta)(v)  # line 4
+
+        if lr == "adaptive":
+            first = (p.norm() * p.numel() ** 0.5).clamp(min=1e-3)
+            L = torch.where(s.L == 0, first, s.L)
+        else:
+            L = 1 / torch.as_tensor(lr).to(p)
+        x = o.project(s.x - p / L)  # line 5
+        if lr == "adaptive":
+            moved = (x - s.x).norm()
+            enough = f - now <= s.f + before * (1 + moved) - L / 2 * moved.square()
+            L = torch.where(enough, 0.95 * L, torch.where(f <= s.f, L, 2 * L))
+        sizes = torch.stack([lower_size, size])
+        return State(x, y, v, L, f, sizes, s.k + 1), {"hypergrad_sq": p.square().sum()}
+
+    def init(x: Tensor, y: Tensor) -> State:
+        zero = x.new_zeros(())
+        f = x.new_full((), torch.finfo(x.dtype).max)
+        return State(x, y, torch.zeros_like(y), zero, f, x.new_zeros(2), zero)
+
+    return Algorithm(init, step)

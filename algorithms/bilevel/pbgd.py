@@ -1,0 +1,68 @@
+"""V-PBGD and G-PBGD (Shen and Chen, ICML 2023): gradient descent on a penalised single level.
+
+Paper -> here: alpha -> lr, beta -> inner_lr, gamma and T as there.
+
+V-PBGD (Algorithm 1) penalises the value function, gamma (g(x, y) - g(x, w)), where w is T
+gradient steps on g(x, .); G-PBGD penalises gamma |g_y(x, y)|^2. x and y move together.
+
+Per step, V-PBGD: T + 2 gradients of g, 1 of f; G-PBGD: 1 gradient of each of f and g, 1 Hessian-
+and 1 Jacobian-vector product.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+
+
+class ValueState(NamedTuple):
+    x: Tensor
+    y: Tensor
+    w: Tensor
+
+
+class GradientState(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def vpbgd(
+    lr: Positive,
+    inner_lr: Positive,
+    gamma: Positive = 10.0,
+    T: Count = 10,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Penalty by the value gap; w is warm-started."""
+
+    def step(o: Oracle, s: ValueState, draw: Draw) -> tuple[ValueState, dict[str, Tensor]]:
+        x, y, w = s
+        for _ in range(T):
+            w = o.project_y(w - inner_lr * o.g_y(x, w, draw.g(batch)))
+        (f_x, f_y), zeta = o.grad_f(x, y, draw.f(batch)), draw.g(batch)
+        g_x, g_y = o.grad_g(x, y, zeta)
+        slope = f_x + gamma * (g_x - o.g_x(x, w, zeta))
+        x = o.project(x - lr * slope)
+        y = o.project_y(y - lr * (f_y + gamma * g_y))
+        return ValueState(x, y, w), {"slope_sq": slope.square().sum()}
+
+    return Algorithm(lambda x, y: ValueState(x, y, y), step)
+
+
+def gpbgd(lr: Positive, gamma: Positive = 10.0, batch: Count | None = None) -> Algorithm:
+    """Penalty by the lower level's squared gradient."""
+
+    def step(o: Oracle, s: GradientState, draw: Draw) -> tuple[GradientState, dict[str, Tensor]]:
+        x, y = s
+        f_x, f_y = o.grad_f(x, y, draw.f(batch))
+        g_y, products = o.linearised_g_y(x, y, draw.g(batch))
+        mixed, curved = products.both(g_y)
+        slope = f_x + 2 * gamma * mixed
+        x, y = o.project(x - lr * slope), o.project_y(y - lr * (f_y + 2 * gamma * curved))
+        return GradientState(x, y), {"slope_sq": slope.square().sum()}
+
+    return Algorithm(GradientState, step)

@@ -1,0 +1,61 @@
+"""PZOBO (Sow, Ji, Liang, NeurIPS 2022, Algorithm 1): the response Jacobian by zeroth order.
+
+Paper -> here: alpha -> inner_lr, N -> T, Q -> directions, mu -> smoothing, beta -> `outer`.
+
+With Gaussian u_j the product of the transposed response Jacobian with f_y is estimated by the mean
+over j of <(y_T(x + mu u_j) - y_T(x)) / mu, f_y> u_j: no second derivatives.
+
+Per step: (directions + 1) T gradients of g, 1 of f.
+"""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+from bench.task import Batch
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    outer: Any
+
+
+def pzobo(
+    outer: Descent,
+    inner_lr: Positive,
+    T: Count = 10,
+    directions: Count = 10,
+    smoothing: Positive = 0.01,
+    batch: Count | None = None,
+) -> Algorithm:
+    """The perturbed inner loops see the batches of the unperturbed one, as in PZOBO-S."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        zetas, xi = [draw.g(batch) for _ in range(T)], draw.f(batch)
+
+        def response(x: Tensor) -> Tensor:
+            return _descend(o, x, o.start(s.y), zetas, inner_lr)
+
+        y = response(s.x)
+        f_x, f_y = o.grad_f(s.x, y, xi)
+        hypergrad = f_x
+        for _ in range(directions):
+            u = draw.normal(s.x)
+            moved = (response(s.x + smoothing * u) - y) / smoothing
+            hypergrad = hypergrad + (moved * f_y).sum() * u / directions
+        x, memory = outer.step(s.x, hypergrad, s.outer)
+        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)
+
+
+def _descend(o: Oracle, x: Tensor, y: Tensor, zetas: list[Batch], lr: float) -> Tensor:
+    for zeta in zetas:
+        y = o.project_y(y - lr * o.g_y(x, y, zeta))
+    return y

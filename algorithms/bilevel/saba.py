@@ -1,0 +1,91 @@
+"""SABA (Dagreou, Ablin, Vaiter, Moreau, NeurIPS 2022, Algorithm 1 with the directions of section
+3.2): SAGA on SOBA's three directions.
+
+Paper -> here: rho -> inner_lr (of y and v), gamma -> outer_lr. The rows of each level are cut into
+`blocks` blocks, and the tables hold an entry for each of them (the paper: for each row): of g_y,
+g_yy v and g_xy v, and of f_y and f_x. All are filled at the first step. v has the other sign.
+
+A direction is (n_b B / n) (new - old entry of a random block b) + the rows' mean of the table:
+unbiased for blocks of unequal length too.
+
+Per step: 1 gradient of each of f and g, 1 Hessian- and 1 Jacobian-vector product, over one block;
+the first step also fills the tables.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+from bench.task import Batch
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    v: Tensor
+    lower: tuple[Tensor, ...]  # tables: [blocks, *y], [blocks, *y], [blocks, *x]
+    upper: tuple[Tensor, ...]  # [blocks, *y], [blocks, *x]
+    k: Tensor
+
+
+def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorithm:
+    """With one block the steps are SOBA's with all the data."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        x, y, v = s.x, s.y, s.v
+        upper, lower = draw.blocks("upper", blocks), draw.blocks("lower", blocks)
+
+        def of_f(block: Batch) -> tuple[Tensor, ...]:
+            f_x, f_y = o.grad_f(x, y, block)
+            return f_y, f_x
+
+        def of_g(block: Batch) -> tuple[Tensor, ...]:
+            g_y, products = o.linearised_g_y(x, y, block)
+            mixed, curved = products.both(v)
+            return g_y, curved, mixed
+
+        table_f, table_g = s.upper, s.lower
+        if not s.k:
+            table_f, table_g = _stacked(map(of_f, upper)), _stacked(map(of_g, lower))
+        (f_y, f_x), table_f = _saga(o, of_f, upper, draw.integer(len(upper)), table_f)
+        (D_y, curved, mixed), table_g = _saga(o, of_g, lower, draw.integer(len(lower)), table_g)
+        D_v, D_x = curved - f_y, f_x - mixed
+
+        y, v = o.project_y(y - inner_lr * D_y), v - inner_lr * D_v
+        x = o.project(x - outer_lr * D_x)
+        return State(x, y, v, table_g, table_f, s.k + 1), {"hypergrad_sq": D_x.square().sum()}
+
+    def init(x: Tensor, y: Tensor) -> State:
+        of_x, of_y = x.new_zeros(blocks, *x.shape), y.new_zeros(blocks, *y.shape)
+        zero = x.new_zeros(())
+        return State(x, y, torch.zeros_like(y), (of_y, of_y, of_x), (of_y, of_x), zero)
+
+    return Algorithm(init, step)
+
+
+def _stacked(entries: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(torch.stack(column) for column in zip(*entries))
+
+
+def _saga(
+    o: Oracle,
+    measure: Callable[[Batch], tuple[Tensor, ...]],
+    data: list[Batch],
+    b: int,
+    table: tuple[Tensor, ...],
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """The directions, and the tables with block b's entries renewed."""
+    rows = [o.task.count(block) for block in data]
+    share = torch.tensor(rows).to(table[0]) / sum(rows)
+    directions, renewed = [], []
+    for old, new in zip(table, measure(data[b])):
+        mean = torch.tensordot(share, old, 1)
+        directions.append(share[b] * len(data) * (new - old[b]) + mean)
+        renewed.append(old.index_copy(0, torch.tensor([b]).to(old.device), new[None]))
+    return directions, tuple(renewed)

@@ -1,0 +1,133 @@
+"""Single-loop methods that move y, x and the solution v of the linear system together: SOBA
+(Dagreou, Ablin, Vaiter, Moreau, NeurIPS 2022, Algorithm 1), MA-SOBA (Chen, Xiao, Balasubramanian,
+JMLR 2024, Algorithm 1), FSLA (Li, Gu, Huang, AAAI 2022, Algorithm 1), AmIGO (Arbel and Mairal,
+ICLR 2022, Algorithm 1).
+
+Here v approximates g_yy^{-1} f_y (SOBA's paper has its negative), and the hypergradient is
+f_x - g_xy v. Steps: inner_lr for y, system_lr for v, that of `outer` for x.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Fraction, NonNegative, Positive
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    v: Tensor
+    h: Tensor  # moving average of the hypergradient; zero for SOBA
+    outer: Any
+
+
+def soba(
+    outer: Descent,
+    inner_lr: Positive,
+    system_lr: Positive,
+    average: Fraction = 1.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """SOBA (average = 1) and MA-SOBA (average = theta < 1: h = (1 - theta) h + theta D_x).
+
+    All three directions at the same point and of the same two batches. Per step: 1 gradient of
+    each of f and g, 1 Hessian- and 1 Jacobian-vector product.
+    """
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        x, y, v = s.x, s.y, s.v
+        xi, zeta = draw.f(batch), draw.g(batch)
+        f_x, f_y = o.grad_f(x, y, xi)
+        D_y, products = o.linearised_g_y(x, y, zeta)
+        mixed, curved = products.both(v)
+        D_v, D_x = curved - f_y, f_x - mixed
+
+        h = (1 - average) * s.h + average * D_x
+        y, v = o.project_y(y - inner_lr * D_y), v - system_lr * D_v
+        x, memory = outer.step(x, h, s.outer)
+        return State(o.project(x), y, v, h, memory), {"hypergrad_sq": D_x.square().sum()}
+
+    return Algorithm(lambda x, y: _start(x, y, outer), step)
+
+
+class FslaState(NamedTuple):
+    x: Tensor
+    y: Tensor
+    v: Tensor
+    d: Tensor
+    last: tuple[Tensor, Tensor, Tensor]  # x, y, v of the step before
+    k: Tensor
+
+
+def fsla(
+    outer_lr: Positive,
+    inner_lr: Positive,
+    system_lr: Positive,
+    eta: Fraction = 0.5,
+    decay: NonNegative = 0.5,
+    batch: Count | None = None,
+) -> Algorithm:
+    """FSLA: one step each in y and v, then x along d_k = D_k(now) + (1 - eta_k)(d_{k-1} -
+    D_k(before)), both estimates of the same batches. All rates fall as (k + 1)^-decay.
+
+    Per step: 1 gradient of g, 3 of f, 1 Hessian- and 2 Jacobian-vector products.
+    """
+
+    def step(o: Oracle, s: FslaState, draw: Draw) -> tuple[FslaState, dict[str, Tensor]]:
+        fall = (s.k + 1) ** -decay
+        y = o.project_y(s.y - inner_lr * fall * o.g_y(s.x, s.y, draw.g(batch)))
+        system = o.g_yy(s.x, y, draw.g(batch))(s.v) - o.f_y(s.x, y, draw.f(batch))
+        v = s.v - system_lr * fall * system
+
+        xi, zeta = draw.f(batch), draw.g(batch)
+        now = o.f_x(s.x, y, xi) - o.g_xy(s.x, y, zeta)(v)
+        x_0, y_0, v_0 = s.last
+        before = o.f_x(x_0, y_0, xi) - o.g_xy(x_0, y_0, zeta)(v_0)
+        kept = torch.where(s.k == 0, 0.0, 1 - eta * fall)  # d_0 is the plain estimate
+        d = now + kept * (s.d - before)
+
+        x = o.project(s.x - outer_lr * fall * d)
+        return FslaState(x, y, v, d, (s.x, y, v), s.k + 1), {"hypergrad_sq": now.square().sum()}
+
+    def init(x: Tensor, y: Tensor) -> FslaState:
+        v = torch.zeros_like(y)
+        return FslaState(x, y, v, torch.zeros_like(x), (x, y, v), x.new_zeros(()))
+
+    return Algorithm(init, step)
+
+
+def amigo(
+    outer: Descent,
+    inner_lr: Positive,
+    system_lr: Positive,
+    T: Count = 10,
+    Q: Count = 10,
+    batch: Count | None = None,
+) -> Algorithm:
+    """AmIGO: T warm-started steps in y, then Q warm-started steps of gradient descent in v.
+
+    Per step: T gradients of g, 1 of f, Q Hessian- and 1 Jacobian-vector products.
+    """
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        x, y, v = s.x, s.y, s.v
+        for _ in range(T):
+            y = o.project_y(y - inner_lr * o.g_y(x, y, draw.g(batch)))
+        f_x, f_y = o.grad_f(x, y, draw.f(batch))
+        for _ in range(Q):
+            v = v - system_lr * (o.g_yy(x, y, draw.g(batch))(v) - f_y)
+        hypergrad = f_x - o.g_xy(x, y, draw.g(batch))(v)
+        x, memory = outer.step(x, hypergrad, s.outer)
+        return State(o.project(x), y, v, s.h, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: _start(x, y, outer), step)
+
+
+def _start(x: Tensor, y: Tensor, outer: Descent) -> State:
+    return State(x, y, torch.zeros_like(y), torch.zeros_like(x), outer.init(x))

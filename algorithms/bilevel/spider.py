@@ -1,0 +1,121 @@
+"""Recursive variance reduction with restarts: VRBO (Yang, Ji, Liang, NeurIPS 2021, Algorithm 2)
+and SRBA (Dagreou, Moreau, Vaiter, Ablin, AISTATS 2024, Algorithm 1).
+
+Paper -> here: VRBO's alpha -> outer_lr, beta -> inner_lr, m + 1 -> T, q -> period, S_1 -> all the
+data, S_2 -> batch, eta and Q of its Neumann series as there. SRBA's rho -> inner_lr (of y and v),
+gamma -> outer_lr, its period q - 1 batches -> period.
+
+At every `period`-th step the directions are those of all the data; between, they change by the
+difference of a batch's directions at this point and the one before.
+
+Per step, VRBO: T times (2 gradients of each of f and g, 2 Q Hessian- and 2 Jacobian-vector
+products), and at a restart 1, 1, Q and 1 more. SRBA: 2 of each of the four, at a restart 1.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+from bench.task import Batch
+
+
+class VrboState(NamedTuple):
+    x: Tensor
+    y: Tensor
+    d: Tensor  # direction in x
+    u: Tensor  # direction in y
+    k: Tensor
+
+
+def vrbo(
+    outer_lr: Positive,
+    inner_lr: Positive,
+    eta: Positive,
+    T: Count = 3,
+    Q: Count = 3,
+    period: Count = 3,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Variance-reduced bilevel optimiser: a double loop with SPIDER's estimator."""
+
+    def estimates(o: Oracle, x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:
+        """(g_y, hypergradient) of one batch each of f and g."""
+        f_x, r = o.grad_f(x, y, xi)
+        g_y, products = o.linearised_g_y(x, y, zeta)
+        total = r
+        for _ in range(Q):
+            r = r - eta * products.yy(r)
+            total = total + r
+        return g_y, f_x - products.xy(eta * total)
+
+    def step(o: Oracle, s: VrboState, draw: Draw) -> tuple[VrboState, dict[str, Tensor]]:
+        u, d = s.u, s.d
+        if int(s.k) % period == 0:
+            u, d = estimates(o, s.x, s.y, draw.f(None), draw.g(None))
+        x, y = o.project(s.x - outer_lr * d), s.y
+        x_0, y_0 = s.x, s.y
+        for _ in range(T):
+            xi, zeta = draw.f(batch), draw.g(batch)
+            (g_1, h_1), (g_0, h_0) = (
+                estimates(o, *point, xi, zeta) for point in ((x, y), (x_0, y_0))
+            )
+            u, d = u + g_1 - g_0, d + h_1 - h_0
+            x_0, y_0 = x, y
+            y = o.project_y(y - inner_lr * u)
+        return VrboState(x, y, d, u, s.k + 1), {"hypergrad_sq": d.square().sum()}
+
+    def init(x: Tensor, y: Tensor) -> VrboState:
+        return VrboState(x, y, torch.zeros_like(x), torch.zeros_like(y), x.new_zeros(()))
+
+    return Algorithm(init, step)
+
+
+class SrbaState(NamedTuple):
+    x: Tensor
+    y: Tensor
+    v: Tensor
+    last: tuple[Tensor, Tensor, Tensor]  # x, y, v of the step before
+    directions: tuple[Tensor, Tensor, Tensor]  # in x, y, v
+    k: Tensor
+
+
+def srba(
+    outer_lr: Positive,
+    inner_lr: Positive,
+    period: Count = 100,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Stochastic recursive bilevel algorithm: SARAH on SOBA's three directions."""
+
+    def directions(
+        o: Oracle, point: tuple[Tensor, Tensor, Tensor], xi: Batch, zeta: Batch
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, y, v = point
+        f_x, f_y = o.grad_f(x, y, xi)
+        g_y, products = o.linearised_g_y(x, y, zeta)
+        mixed, curved = products.both(v)
+        return f_x - mixed, g_y, curved - f_y
+
+    def step(o: Oracle, s: SrbaState, draw: Draw) -> tuple[SrbaState, dict[str, Tensor]]:
+        point = (s.x, s.y, s.v)
+        if int(s.k) % period == 0:
+            d_x, d_y, d_v = directions(o, point, draw.f(None), draw.g(None))
+        else:
+            xi, zeta = draw.f(batch), draw.g(batch)
+            now, before = directions(o, point, xi, zeta), directions(o, s.last, xi, zeta)
+            d_x, d_y, d_v = (d + a - b for d, a, b in zip(s.directions, now, before))
+        x, y = o.project(s.x - outer_lr * d_x), o.project_y(s.y - inner_lr * d_y)
+        new = SrbaState(x, y, s.v - inner_lr * d_v, point, (d_x, d_y, d_v), s.k + 1)
+        return new, {"hypergrad_sq": d_x.square().sum()}
+
+    def init(x: Tensor, y: Tensor) -> SrbaState:
+        v = torch.zeros_like(y)
+        zeros = (torch.zeros_like(x), v, v)
+        return SrbaState(x, y, v, (x, y, v), zeros, x.new_zeros(()))
+
+    return Algorithm(init, step)

@@ -1,0 +1,77 @@
+"""stocBiO (Ji, Yang, Liang, ICML 2021, Algorithms 2 and 3).
+
+Paper -> here: alpha -> inner_lr, D -> T, beta -> the step size of `outer`, S -> batch, |D_H| ->
+one batch of g for each Neumann factor; eta, Q, B as there.
+
+Every batch is drawn anew: one for each inner step, one each for F, G and the Q Neumann factors.
+With `shrink` = mu (B is then `batch`) the factors' batches follow Proposition 3,
+|B_{Q+1-j}| = B Q (1 - eta mu)^{j-1}; without it they are `batch`, as in the paper's experiments.
+
+The released estimator overwrites the sum's first term and forgets to scale the rest: variant
+"code" is eta r_0 + r_1 + ... + r_Q with r_0 the last of them (stocBiO.py, line 25).
+
+Per step: T gradients of g, 1 of f, Q Hessian- and 1 Jacobian-vector products.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import BadSetting, Count, NonNegative, Positive
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    outer: Any
+
+
+def stocbio(
+    outer: Descent,
+    inner_lr: Positive,
+    eta: Positive,
+    T: Count = 10,
+    Q: Count = 10,
+    variant: Literal["paper", "code"] = "paper",
+    shrink: NonNegative = 0.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Stochastic bilevel optimiser; batch None: all the data each time, which leaves no noise.
+
+    Raises BadSetting for a schedule without a batch, or with eta shrink >= 1.
+    """
+    sizes = [batch] * Q
+    if shrink:
+        if batch is None or eta * shrink >= 1:
+            raise BadSetting(
+                f"algorithm.shrink={shrink}: Proposition 3 needs algorithm.batch, and "
+                f"algorithm.eta below 1 / shrink; write algorithm.shrink=0 for fixed batches"
+            )
+        growth = [(1 - eta * shrink) ** (j - 1) for j in range(1, Q + 1)]
+        sizes = [max(1, math.ceil(batch * Q * g)) for g in growth]
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        x, y = s.x, o.start(s.y)
+
+        for _ in range(T):  # Algorithm 2, lines 4-7
+            y = o.project_y(y - inner_lr * o.g_y(x, y, draw.g(batch)))
+
+        D_F, D_G = draw.f(batch), draw.g(batch)  # line 8
+        f_x, v_0 = o.grad_f(x, y, D_F)  # line 9
+
+        r, rest = v_0, []  # line 10, Algorithm 3: r_Q = v_0, then B_Q, ..., B_1
+        for size in sizes:
+            r = r - eta * o.g_yy(x, y, draw.g(size))(r)
+            rest.append(r)
+        v_Q = eta * sum(rest, v_0) if variant == "paper" else sum(rest, eta * r)
+
+        hypergrad = f_x - o.g_xy(x, y, D_G)(v_Q)  # line 12, equation (6)
+        x, memory = outer.step(x, hypergrad, s.outer)  # line 13
+        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)
