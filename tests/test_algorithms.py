@@ -23,7 +23,10 @@ ROOT = Path(__file__).parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml"))
 GAMES = {"gda", "optimistic_gd"}  # for g = -f
 # the barrier's slope is log / eps where both its values are 0, as at our start: keep steps stable
-SUITED: dict[str, dict[str, Any]] = {"bvfsm": {"l2": 0.01, "eps": 0.1}}
+SUITED: dict[str, dict[str, Any]] = {
+    "bvfsm": {"l2": 0.01, "eps": 0.1},
+    "hoag": {"T": 50, "Q": 20},  # else most of the time goes to tolerances below rounding
+}
 
 
 def made(name: str, **settings: Any) -> Algorithm:
