@@ -241,13 +241,19 @@ def test_check_report_record_and_findings(
     assert readme.read_text().startswith("above\n")
     assert readme.read_text().endswith("below\n")
 
+    # a claim that is worded anew is the same claim, and is shown as the spec words it now
+    spec = specs / "mine" / "toy.yaml"
+    spec.write_text(spec.read_text().replace("BOME comes closer", "BOME moves"))
+    reworded = reproduce("check", "mine/toy", "--against-record", *results)
+    assert reworded.returncode == 0
+    assert "(recorded) moves: BOME moves" in reworded.stdout
+
     # a verdict that is no longer the recorded one, and a claim that has changed since
     file = tmp_path / "results/mine/toy/smoke.json"
     file.write_text(file.read_text().replace('"word": "fails"', '"word": "holds"'))
     different = reproduce("check", "mine/toy", "--against-record", *results)
     assert different.returncode == 1
     assert "recorded: holds" in different.stdout
-    spec = specs / "mine" / "toy.yaml"
     spec.write_text(spec.read_text().replace("within: 2.5", "within: 2.25"))
     stale = reproduce("check", "mine/toy", "--against-record", *results)
     assert stale.returncode == 2

@@ -32,7 +32,6 @@ class BsaState(NamedTuple):
 class TtsaState(NamedTuple):
     x: Tensor
     y: Tensor
-    k: Tensor  # steps taken
 
 
 def bsa(
@@ -70,13 +69,13 @@ def ttsa(
     faster."""
 
     def step(o: Oracle, s: TtsaState, draw: Draw) -> tuple[TtsaState, dict[str, Tensor]]:
-        k = s.k + 1
+        k = draw.step + 1
         y = o.project_y(s.y - inner_lr / k**inner_decay * o.g_y(s.x, s.y, draw.g(batch)))
         hypergrad = estimate(o, s.x, y, draw, eta, Q, batch)
         x = o.project(s.x - outer_lr / k**outer_decay * hypergrad)
-        return TtsaState(x, y, k), {"hypergrad_sq": hypergrad.square().sum()}
+        return TtsaState(x, y), {"hypergrad_sq": hypergrad.square().sum()}
 
-    return Algorithm(lambda x, y: TtsaState(x, y, x.new_zeros(())), step)
+    return Algorithm(TtsaState, step)
 
 
 def estimate(

@@ -32,7 +32,6 @@ class State(NamedTuple):
     L: Tensor  # 1 / the step size; 0: not known yet
     f: Tensor  # its last value
     sizes: Tensor  # |g_y| and |f_y| at the first step
-    k: Tensor
 
 
 def hoag(
@@ -50,11 +49,11 @@ def hoag(
         return {"quadratic": k**-2.0, "cubic": k**-3.0, "exponential": 0.9**k}[schedule]
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
-        xi, zeta, k = draw.f(batch), draw.g(batch), int(s.k) + 1
+        xi, zeta, k = draw.f(batch), draw.g(batch), draw.step + 1
         before, now = (tolerance * fall(max(j, 1)) for j in (k - 1, k))
 
         y, slope = s.y, o.g_y(s.x, s.y, zeta)  # line 2: |y - y*(x)| to the tolerance
-        lower_size = torch.where(s.k == 0, slope.norm(), s.sizes[0])
+        lower_size = s.sizes[0] if draw.step else slope.norm()
         for _ in range(T):
             if slope.norm() <= now * lower_size:
                 break
@@ -62,7 +61,7 @@ def hoag(
             slope = o.g_y(s.x, y, zeta)
 
         f, (f_x, f_y) = o.f(s.x, y, xi), o.grad_f(s.x, y, xi)
-        size = torch.where(s.k == 0, f_y.norm(), s.sizes[1])
+        size = s.sizes[1] if draw.step else f_y.norm()
         v = cg(o.g_yy(s.x, y, zeta), f_y, Q, start=s.v, residual=now * float(size))  # line 3
         p = f_x - o.g_xy(s.x, y, zeta)(v)  # line 4
 
@@ -77,11 +76,11 @@ def hoag(
             enough = f - now <= s.f + before * (1 + moved) - L / 2 * moved.square()
             L = torch.where(enough, 0.95 * L, torch.where(f <= s.f, L, 2 * L))
         sizes = torch.stack([lower_size, size])
-        return State(x, y, v, L, f, sizes, s.k + 1), {"hypergrad_sq": p.square().sum()}
+        return State(x, y, v, L, f, sizes), {"hypergrad_sq": p.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> State:
         zero = x.new_zeros(())
         f = x.new_full((), torch.finfo(x.dtype).max)
-        return State(x, y, torch.zeros_like(y), zero, f, x.new_zeros(2), zero)
+        return State(x, y, torch.zeros_like(y), zero, f, x.new_zeros(2))
 
     return Algorithm(init, step)

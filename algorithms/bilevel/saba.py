@@ -31,7 +31,6 @@ class State(NamedTuple):
     v: Tensor
     lower: tuple[Tensor, ...]  # tables: [blocks, *y], [blocks, *y], [blocks, *x]
     upper: tuple[Tensor, ...]  # [blocks, *y], [blocks, *x]
-    k: Tensor
 
 
 def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorithm:
@@ -51,7 +50,7 @@ def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorith
             return g_y, curved, mixed
 
         table_f, table_g = s.upper, s.lower
-        if not s.k:
+        if draw.step == 0:
             table_f, table_g = _stacked(map(of_f, upper)), _stacked(map(of_g, lower))
         (f_y, f_x), table_f = _saga(o, of_f, upper, draw.integer(len(upper)), table_f)
         (D_y, curved, mixed), table_g = _saga(o, of_g, lower, draw.integer(len(lower)), table_g)
@@ -59,12 +58,11 @@ def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorith
 
         y, v = o.project_y(y - inner_lr * D_y), v - inner_lr * D_v
         x = o.project(x - outer_lr * D_x)
-        return State(x, y, v, table_g, table_f, s.k + 1), {"hypergrad_sq": D_x.square().sum()}
+        return State(x, y, v, table_g, table_f), {"hypergrad_sq": D_x.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> State:
         of_x, of_y = x.new_zeros(blocks, *x.shape), y.new_zeros(blocks, *y.shape)
-        zero = x.new_zeros(())
-        return State(x, y, torch.zeros_like(y), (of_y, of_y, of_x), (of_y, of_x), zero)
+        return State(x, y, torch.zeros_like(y), (of_y, of_y, of_x), (of_y, of_x))
 
     return Algorithm(init, step)
 

@@ -23,7 +23,7 @@ class State(NamedTuple):
     x: Tensor
     y: Tensor
     v: Tensor
-    h: Tensor  # moving average of the hypergradient; zero for SOBA
+    h: Tensor  # moving average of the hypergradient; AmIGO leaves it at zero
     outer: Any
 
 
@@ -62,7 +62,6 @@ class FslaState(NamedTuple):
     v: Tensor
     d: Tensor
     last: tuple[Tensor, Tensor, Tensor]  # x, y, v of the step before
-    k: Tensor
 
 
 def fsla(
@@ -80,7 +79,7 @@ def fsla(
     """
 
     def step(o: Oracle, s: FslaState, draw: Draw) -> tuple[FslaState, dict[str, Tensor]]:
-        fall = (s.k + 1) ** -decay
+        fall = (draw.step + 1) ** -decay
         y = o.project_y(s.y - inner_lr * fall * o.g_y(s.x, s.y, draw.g(batch)))
         system = o.g_yy(s.x, y, draw.g(batch))(s.v) - o.f_y(s.x, y, draw.f(batch))
         v = s.v - system_lr * fall * system
@@ -89,15 +88,15 @@ def fsla(
         now = o.f_x(s.x, y, xi) - o.g_xy(s.x, y, zeta)(v)
         x_0, y_0, v_0 = s.last
         before = o.f_x(x_0, y_0, xi) - o.g_xy(x_0, y_0, zeta)(v_0)
-        kept = torch.where(s.k == 0, 0.0, 1 - eta * fall)  # d_0 is the plain estimate
+        kept = 1 - eta * fall if draw.step else 0.0  # d_0 is the plain estimate
         d = now + kept * (s.d - before)
 
         x = o.project(s.x - outer_lr * fall * d)
-        return FslaState(x, y, v, d, (s.x, y, v), s.k + 1), {"hypergrad_sq": now.square().sum()}
+        return FslaState(x, y, v, d, (s.x, y, v)), {"hypergrad_sq": now.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> FslaState:
         v = torch.zeros_like(y)
-        return FslaState(x, y, v, torch.zeros_like(x), (x, y, v), x.new_zeros(()))
+        return FslaState(x, y, v, torch.zeros_like(x), (x, y, v))
 
     return Algorithm(init, step)
 

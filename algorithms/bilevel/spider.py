@@ -29,7 +29,6 @@ class VrboState(NamedTuple):
     y: Tensor
     d: Tensor  # direction in x
     u: Tensor  # direction in y
-    k: Tensor
 
 
 def vrbo(
@@ -55,7 +54,7 @@ def vrbo(
 
     def step(o: Oracle, s: VrboState, draw: Draw) -> tuple[VrboState, dict[str, Tensor]]:
         u, d = s.u, s.d
-        if int(s.k) % period == 0:
+        if draw.step % period == 0:
             u, d = estimates(o, s.x, s.y, draw.f(None), draw.g(None))
         x, y = o.project(s.x - outer_lr * d), s.y
         x_0, y_0 = s.x, s.y
@@ -67,10 +66,10 @@ def vrbo(
             u, d = u + g_1 - g_0, d + h_1 - h_0
             x_0, y_0 = x, y
             y = o.project_y(y - inner_lr * u)
-        return VrboState(x, y, d, u, s.k + 1), {"hypergrad_sq": d.square().sum()}
+        return VrboState(x, y, d, u), {"hypergrad_sq": d.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> VrboState:
-        return VrboState(x, y, torch.zeros_like(x), torch.zeros_like(y), x.new_zeros(()))
+        return VrboState(x, y, torch.zeros_like(x), torch.zeros_like(y))
 
     return Algorithm(init, step)
 
@@ -81,7 +80,6 @@ class SrbaState(NamedTuple):
     v: Tensor
     last: tuple[Tensor, Tensor, Tensor]  # x, y, v of the step before
     directions: tuple[Tensor, Tensor, Tensor]  # in x, y, v
-    k: Tensor
 
 
 def srba(
@@ -103,19 +101,19 @@ def srba(
 
     def step(o: Oracle, s: SrbaState, draw: Draw) -> tuple[SrbaState, dict[str, Tensor]]:
         point = (s.x, s.y, s.v)
-        if int(s.k) % period == 0:
+        if draw.step % period == 0:
             d_x, d_y, d_v = directions(o, point, draw.f(None), draw.g(None))
         else:
             xi, zeta = draw.f(batch), draw.g(batch)
             now, before = directions(o, point, xi, zeta), directions(o, s.last, xi, zeta)
             d_x, d_y, d_v = (d + a - b for d, a, b in zip(s.directions, now, before))
         x, y = o.project(s.x - outer_lr * d_x), o.project_y(s.y - inner_lr * d_y)
-        new = SrbaState(x, y, s.v - inner_lr * d_v, point, (d_x, d_y, d_v), s.k + 1)
+        new = SrbaState(x, y, s.v - inner_lr * d_v, point, (d_x, d_y, d_v))
         return new, {"hypergrad_sq": d_x.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> SrbaState:
         v = torch.zeros_like(y)
         zeros = (torch.zeros_like(x), v, v)
-        return SrbaState(x, y, v, (x, y, v), zeros, x.new_zeros(()))
+        return SrbaState(x, y, v, (x, y, v), zeros)
 
     return Algorithm(init, step)

@@ -31,7 +31,6 @@ class State(NamedTuple):
     d: Tensor  # direction in x
     u: Tensor  # direction in y
     last: tuple[Tensor, Tensor]  # x and y of the step before
-    k: Tensor
 
 
 def mrbo(
@@ -74,10 +73,9 @@ def _recursive(
     truncated: bool,
 ) -> Algorithm:
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
-        fall = (s.k + 1) ** -decay
-        first = s.k == 0
+        fall = (draw.step + 1) ** -decay
         keep_y, keep_x = (
-            torch.where(first, 0.0, 1 - (a * fall**2).clamp(max=1)) for a in (a_lower, a_upper)
+            1 - min(a * fall**2, 1.0) if draw.step else 0.0 for a in (a_lower, a_upper)
         )
         xi, zeta = draw.f(batch), draw.g(batch)
         factors = [draw.g(batch) for _ in range(draw.integer(Q) if truncated else Q)]
@@ -98,9 +96,9 @@ def _recursive(
         d = h_now + keep_x * (s.d - h_before)
         x = o.project(s.x - outer_lr * fall * d)
         y = o.project_y(s.y - inner_lr * fall * u)
-        return State(x, y, d, u, (s.x, s.y), s.k + 1), {"hypergrad_sq": h_now.square().sum()}
+        return State(x, y, d, u, (s.x, s.y)), {"hypergrad_sq": h_now.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> State:
-        return State(x, y, torch.zeros_like(x), torch.zeros_like(y), (x, y), x.new_zeros(()))
+        return State(x, y, torch.zeros_like(x), torch.zeros_like(y), (x, y))
 
     return Algorithm(init, step)

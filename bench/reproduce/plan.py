@@ -249,11 +249,12 @@ def pick(tried: tuple[Run, ...], select: Select | None) -> Point | None:
         return tried[0].job.point
     if any(run.summary is None for run in tried) or select is None:
         return None
-    values = [(run.last(select.metric), run) for run in tried if run.done]
+    done = [(run.last(select.metric), run) for run in tried if run.done]
+    values = [(found, run) for found, run in done if found is not None]
     if not values:
         return tried[0].job.point
     sign = -1 if select.best == "highest" else 1
-    return min(values, key=lambda pair: sign * (pair[0] or 0.0))[1].job.point
+    return min(values, key=lambda pair: sign * pair[0])[1].job.point
 
 
 def status(run: Run) -> str:

@@ -157,7 +157,11 @@ def again(old: Record, spec: Spec) -> dict[str, dict[str, ClaimRecord]]:
                     f"spec's: write reproduce report {old.artifact} --budget {old.budget} --record"
                 )
         found[variant] = {
-            key: entry.model_copy(update={"verdict": claims.judged(entry.parts, old.deterministic)})
+            key: ClaimRecord(  # worded as the spec has it now
+                claim=dumped[key],
+                parts=entry.parts,
+                verdict=claims.judged(entry.parts, old.deterministic),
+            )
             for key, entry in kept.items()
         }
     return found

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from bench import record
 from bench.reproduce.plan import Job
@@ -170,6 +170,3 @@ def _stopped_by_terminate() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, old)
-
-
-Launcher = Literal["local", "slurm"]
