@@ -4,6 +4,7 @@ import resource
 import shutil
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,7 +36,14 @@ DATA: dict[str, Any] = {
     "root": (Annotated[str, Field(min_length=1)], ...),
     "download": (bool, False),
 }
-FILES = ("config.yaml", "environment.json", "history.jsonl", "checkpoint.pt", "summary.json")
+FILES = (
+    "config.yaml",
+    "environment.json",
+    "history.jsonl",
+    "checkpoint.pt",
+    "summary.json",
+    "view.json",
+)
 
 
 def launch(cfg: DictConfig) -> int:
@@ -224,6 +232,9 @@ def carry_out(
         "references": task.references() if task.references and status == "done" else {},
         "peak_memory_mb": peak_memory_mb(device),
     }
+    if task.view and status == "done" and standing is not None:
+        x, y = standing.state.x, standing.state.y
+        record.write_json(folder / "view.json", asdict(task.view(x, y, standing.step)))
     record.write_json(folder / "summary.json", summary)
     code = exit_code(summary)
     logger.close(code)

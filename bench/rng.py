@@ -1,10 +1,9 @@
 """Randomness by name: the i-th lower batch of step k depends on nothing but its name."""
 
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Literal
 
-from torch import Generator, Tensor, randint, randn
+from torch import Generator, Tensor, rand, randint, randn
 
 from bench.settings import BadSetting
 from bench.task import Batch, Sampler, Task
@@ -25,7 +24,7 @@ class Draw:
 
     def __init__(self, task: Task, seed: int, step: int):
         self.task, self.seed, self.step = task, seed, step
-        self.turns = {"upper": 0, "lower": 0, "integer": 0, "normal": 0}
+        self.turns = {"upper": 0, "lower": 0, "integer": 0, "normal": 0, "uniform": 0}
 
     def f(self, size: int | None = None) -> Batch:
         """A batch for the upper loss."""
@@ -35,7 +34,7 @@ class Draw:
         """A batch for the lower loss."""
         return self._draw("lower", self.task.draw_lower, size)
 
-    def blocks(self, side: Literal["upper", "lower"], count: int) -> list[Batch]:
+    def blocks(self, side: Literal["upper", "lower"], count: int) -> "Blocks":
         """All the data of this side in `count` blocks of rows, as equal as can be.
 
         Raises BadSetting if there are fewer rows.
@@ -45,14 +44,16 @@ class Draw:
         n = self.task.count(everything)
         if count > n or (count > 1 and self.task.rows is None):
             raise BadSetting(f"algorithm.blocks={count}: the {side} level has {n} rows to cut")
-        if count == 1 or self.task.rows is None:
-            return [everything]
-        ends = [n * i // count for i in range(count + 1)]
-        return [self.task.rows(everything, a, b) for a, b in pairwise(ends)]
+        return Blocks(self.task, everything, n, count)
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal, shaped as `like`: for methods that perturb a variable."""
         drawn = randn(like.shape, generator=self._own("normal"), dtype=like.dtype)
+        return drawn.to(like.device)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Uniform on [0, 1), shaped as `like`."""
+        drawn = rand(like.shape, generator=self._own("uniform"), dtype=like.dtype)
         return drawn.to(like.device)
 
     def integer(self, below: int) -> int:
@@ -68,3 +69,26 @@ class Draw:
         turn = self.turns[side]
         self.turns[side] += 1
         return sampler(generator(self.seed, side, self.step, turn), self.step, size)
+
+
+class Blocks:
+    """A data set in `count` blocks of rows; a block is cut when asked for."""
+
+    def __init__(self, task: Task, everything: Batch, n: int, count: int):
+        self.task, self.everything, self.n, self.count = task, everything, n, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, b: int) -> Batch:
+        if self.count == 1 or self.task.rows is None:
+            return self.everything
+        return self.task.rows(self.everything, *self._ends(b))
+
+    def share(self, b: int) -> float:
+        """Of the rows."""
+        a, end = self._ends(b)
+        return (end - a) / self.n
+
+    def _ends(self, b: int) -> tuple[int, int]:
+        return self.n * b // self.count, self.n * (b + 1) // self.count

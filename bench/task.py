@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from bench.view import Histogram
+
 Batch = Any  # whatever the losses take as data: a tuple of tensors, a time index, ...
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]  # (x, y, batch) -> scalar
 Sampler = Callable[[Generator, int, int | None], Batch]  # (randomness, step, size); None: all
@@ -84,3 +86,4 @@ class Task:
     optimum: Mapping[str, Tensor] | None = None  # for tests and `evaluate`; algorithms never see it
     sources: Mapping[str, str] = field(default_factory=dict)  # data file -> SHA-256
     references: Callable[[], dict[str, float]] | None = None  # lines to hold the end result against
+    view: Callable[[Tensor, Tensor, int], Histogram] | None = None  # (x, y, step) at the end

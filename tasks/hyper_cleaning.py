@@ -24,6 +24,7 @@ from bench.rng import generator
 from bench.sets import box
 from bench.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate
 from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
+from bench.view import Histogram, histogram
 from tasks.data.images import Images, Part, Split, load
 from tasks.linear import Rows, curved, logits, residual, sample_losses, transposed_product
 
@@ -36,9 +37,12 @@ class Pretraining:
     """Where theta_0 comes from: heavy-ball descent on the corrupted training set (unweighted).
 
     with_validation: the clean validation set is added. l2: plus l2 |y|^2. best: keep the iterate
-    of least loss on val2, else the last. steps = 0: theta_0 is the random start.
+    of least loss on val2, else the last. steps = 0: theta_0 is the start itself: "uniform" in
+    +-1/sqrt(d) as torch's linear layers, "normal" with deviation sqrt(2/10) (released stocBiO), or
+    "zero".
     """
 
+    start: Literal["uniform", "normal", "zero"] = "uniform"
     steps: Natural = 0
     lr: Positive = 0.01
     momentum: Rate = 0.9
@@ -60,10 +64,12 @@ def hyper_cleaning(
     start: Finite | None = None,
     clamp: bool | None = None,
     bias: Literal["none", "column", "aliased"] | None = None,
-    standardise: bool | None = None,
+    standardise: Literal["none", "scalar", "pixels"] | None = None,
     resplit: bool | None = None,
     c: NonNegative = 0.001,
-    upper_data: Literal["validation", "noisy", "clean", "restored"] = "validation",
+    upper_data: Literal["validation", "second", "noisy", "clean", "restored"] = "validation",
+    recorrupt: NonNegative = 0.0,
+    frozen: bool = False,
     references: bool = True,
 ) -> Task:
     """Hyper-cleaning; a setting left at None is that of the protocol and variant.
@@ -73,13 +79,19 @@ def hyper_cleaning(
     weighting: sigma, clip to [0, 1] (bome) or sigmoid (stocbio). coupling "means": the released
     stocBiO multiplies mean CE with mean sigma. start: every x_i at first, .5 (bome) or 0.
     clamp: x is kept in [0, 1] after each step (bome, code). bias: "column" appends a constant
-    feature; "aliased" gives the last pixel's weight that role too (bome, code).
+    feature (stocbio, code); "aliased" gives the last pixel's weight that role too (bome, code).
     standardise: subtract the training images' mean and divide by their deviation, both scalars
-    (bome). resplit: split, corruption and theta_0 follow the run's seed; the released BOME has
-    saved one of each.
-    upper_data: what f is the loss of. "noisy": training and validation sets as given, "clean":
+    (bome; stocbio, code) or each pixel's own ("pixels"; one that never changes stays 0).
+    resplit: split, corruption and theta_0 follow the run's seed; the released BOME has saved one
+    of each.
+    upper_data: what f is the loss of. "second": val2, as the released stocBiO does not give all
+    its methods the same validation set. "noisy": training and validation sets as given, "clean":
     validation and the correctly labelled training part, "restored": validation and training with
     all labels put right (what the released BOME's clean line uses); for reference lines.
+    recorrupt: how often an outer step visits a training sample, where the labels are redrawn in
+    place at every visit, as in the released stocBiO: there are none wrong at first, and a visit
+    redraws a label with probability `corruption`. T of a full-batch method, T batch / n else.
+    frozen: x stays where it starts; the released stocBiO loses every update of it.
     references: train the validation-only line too (2,000 steps, the best of them on val2).
     """
     bome, code = protocol == "bome", variant == "code"
@@ -87,13 +99,19 @@ def hyper_cleaning(
     coupled = coupling or ("means" if code and not bome else "weighted")
     x_0 = start if start is not None else (0.5 if sigma == "clip" else 0.0)
     clamped = clamp if clamp is not None else (code and bome)
-    with_bias = bias or ("aliased" if code and bome else "none")
-    scaled = standardise if standardise is not None else bome
+    with_bias = bias or (("aliased" if bome else "column") if code else "none")
+    scaled = standardise or ("scalar" if bome or code else "none")
     seed = context.seed if (resplit if resplit is not None else not (code and bome)) else 0
 
     split = load(data, context, "hyper_cleaning", seed)
     truth = split.train.labels
-    labels = corrupted(truth, corruption, redraw, generator("corruption", seed))
+    once = corrupted(truth, corruption, redraw, generator("corruption", seed))
+    walk = Recorrupted(truth, corruption, redraw, recorrupt, seed) if recorrupt else None
+
+    def labels_at(step: int) -> Tensor:
+        return walk.at(step) if walk else once
+
+    labels = labels_at(0)
     features = _prepared(split, with_bias, scaled, context)
     train = Part(features["train"], labels.to(context.device))
     val, val2, test = (
@@ -102,6 +120,7 @@ def hyper_cleaning(
     )
     upper_part = {
         "validation": lambda: val,
+        "second": lambda: val2,
         "noisy": lambda: _joined(train, val),
         "clean": lambda: _joined(_rows(train, labels == truth), val),
         "restored": lambda: _joined(Part(train.features, truth.to(context.device)), val),
@@ -131,25 +150,33 @@ def hyper_cleaning(
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         z = {name: logits(y, p.features) for name, p in {"test": test, "val2": val2}.items()}
-        kept, right = weights(x) > 0.5, (labels == truth).to(x.device)
-        hit = (kept & right).sum()
+        kept, right = weights(x) > 0.5, (labels_at(step) == truth).to(x.device)
+        hit = (kept & right).sum().to(y)
         return {
             "test_accuracy": (z["test"].argmax(1) == test.labels).to(y).mean(),
             "test_loss": F.cross_entropy(z["test"], test.labels),
             "val2_accuracy": (z["val2"].argmax(1) == val2.labels).to(y).mean(),
             "val2_loss": F.cross_entropy(z["val2"], val2.labels),
             "val_loss": upper(x, y, Rows(*val, None)),
-            "cleaning_f1": 2 * hit.to(y) / (kept.sum() + right.sum()).clamp(min=1),
+            "cleaning_f1": 2 * hit / (kept.sum() + right.sum()).clamp(min=1),
+            "cleaning_precision": hit / kept.sum().clamp(min=1),
+            "cleaning_recall": hit / right.sum().clamp(min=1),
         }
+
+    def view(x: Tensor, y: Tensor, step: int) -> Histogram:
+        right = (labels_at(step) == truth).to(x.device)
+        groups = {"right label": weights(x[right]), "wrong label": weights(x[~right])}
+        return histogram("weights of the training samples", "weight", groups, 0.0, 1.0)
 
     def init(rng: Generator) -> tuple[Tensor, Tensor]:
         on = _joined(train, val) if pretraining.with_validation else train
-        theta_0 = _trained(_random_model(train, seed, context), on, val2, pretraining, context)
+        start = _start(pretraining.start, train, seed, context)
+        theta_0 = _trained(start, on, val2, pretraining, context)
         return torch.full((n,), x_0, dtype=context.dtype, device=context.device), theta_0
 
     def reference_lines() -> dict[str, float]:
         line = Pretraining(steps=2000, l2=0.0, best=True)
-        y = _trained(_random_model(val, seed, context), val, val2, line, context)
+        y = _trained(_start("uniform", val, seed, context), val, val2, line, context)
         return {"test_accuracy of validation only": float(_accuracy(y, test))}
 
     return Task(
@@ -159,17 +186,60 @@ def hyper_cleaning(
         evaluate=evaluate,
         metric="test_accuracy",
         draw_upper=_sampler(upper_part),
-        draw_lower=_sampler(train),
+        draw_lower=_sampler(train, (lambda k: walk.at(k).to(context.device)) if walk else None),
         count=lambda batch: len(batch.labels),
         rows=_part_of,
-        feasible=box(0.0, 1.0) if clamped else Set(),
+        feasible=Set(project=lambda x: torch.full_like(x, x_0))
+        if frozen
+        else box(0.0, 1.0)
+        if clamped
+        else Set(),
         upper_derivatives=Derivatives(_upper_grad),
         lower_derivatives=_lower_derivatives(weights, weights_slope, c)
         if coupled == "weighted"
         else None,
         sources=split.sources,
         references=reference_lines if references else None,
+        view=view,
     )
+
+
+class Recorrupted:
+    """Labels redrawn in place at every visit: a function of the step, however it is asked.
+
+    Of a label that is visited `visits` times an outer step, the walk's m-th change is drawn under
+    the name m. Labels start at different phases, so that a tenth of a visit a step changes a tenth
+    of them. A redrawn label is one of the 9 others ("other") or any.
+    """
+
+    def __init__(self, truth: Tensor, rate: float, redraw: str, visits: float, seed: int):
+        self.truth, self.rate, self.redraw = truth, rate, redraw
+        self.visits, self.seed = visits, seed
+        self.phase = torch.rand(len(truth), generator=generator("recorruption", seed))
+        self.reached = 0, truth  # the last answer, from which the next is a few changes away
+
+    def at(self, step: int) -> Tensor:
+        """The labels that step number `step` sees, its own visits included, [n]."""
+        exact = self.visits * (step + 1)
+        whole = math.floor(exact)
+        labels = self._after(whole)
+        later = self.phase < exact - whole
+        return torch.where(later, self._changed(labels, whole + 1), labels)
+
+    def _after(self, visits: int) -> Tensor:
+        m, labels = self.reached if self.reached[0] <= visits else (0, self.truth)
+        for change in range(m + 1, visits + 1):
+            labels = self._changed(labels, change)
+        self.reached = visits, labels
+        return labels
+
+    def _changed(self, labels: Tensor, change: int) -> Tensor:
+        rng = generator("recorruption", self.seed, change)
+        hit = torch.rand(len(labels), generator=rng) < self.rate
+        if self.redraw == "any":
+            return torch.where(hit, torch.randint(10, labels.shape, generator=rng), labels)
+        shift = torch.randint(1, 10, labels.shape, generator=rng)
+        return torch.where(hit, (labels + shift) % 10, labels)
 
 
 def corrupted(truth: Tensor, rate: float, redraw: str, rng: Generator) -> Tensor:
@@ -184,11 +254,15 @@ def corrupted(truth: Tensor, rate: float, redraw: str, rng: Generator) -> Tensor
     return labels
 
 
-def _prepared(split: Split, bias: str, scaled: bool, context: Context) -> dict[str, Tensor]:
-    mean, deviation = 0.0, 1.0
-    if scaled:
-        pixels = split.train.features
+def _prepared(split: Split, bias: str, scaled: str, context: Context) -> dict[str, Tensor]:
+    pixels = split.train.features
+    mean: float | Tensor = 0.0
+    deviation: float | Tensor = 1.0
+    if scaled == "scalar":
         mean, deviation = float(pixels.mean()), float(pixels.std()) + 1e-4
+    elif scaled == "pixels":
+        mean, deviation = pixels.mean(0), pixels.std(0, unbiased=False)
+        deviation = torch.where(deviation > 0, deviation, 1.0)
     ready = {}
     for name in ("train", "val", "val2", "test"):
         z = ((getattr(split, name).features - mean) / deviation).to(context.device, context.dtype)
@@ -209,14 +283,17 @@ def _rows(part: Part, which: Tensor) -> Part:
     return Part(part.features[which], part.labels[which])
 
 
-def _sampler(part: Part) -> Callable[[Generator, int, int | None], Batch]:
-    """All rows, or `size` of them drawn with replacement."""
+def _sampler(
+    part: Part, labels_at: Callable[[int], Tensor] | None = None
+) -> Callable[[Generator, int, int | None], Batch]:
+    """All rows, or `size` of them drawn with replacement; labels_at: those of a step."""
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        labels = labels_at(step) if labels_at else part.labels
         if size is None:
-            return Rows(part.features, part.labels, None)
-        i = torch.randint(len(part.labels), (size,), generator=rng).to(part.labels.device)
-        return Rows(part.features[i], part.labels[i], i)
+            return Rows(part.features, labels, None)
+        i = torch.randint(len(labels), (size,), generator=rng).to(labels.device)
+        return Rows(part.features[i], labels[i], i)
 
     return draw
 
@@ -278,11 +355,16 @@ def _lower_derivatives(
     return Derivatives(grad, linearise)
 
 
-def _random_model(part: Part, seed: int, context: Context) -> Tensor:
-    """Uniform in +-1/sqrt(d), torch's default for a linear layer; [10, d]."""
-    d = part.features.shape[1]
-    uniform = torch.rand(10, d, generator=generator("model", seed), dtype=torch.float64)
-    return ((2 * uniform - 1) / math.sqrt(d)).to(context.device, context.dtype)
+def _start(kind: str, part: Part, seed: int, context: Context) -> Tensor:
+    """`Pretraining` has the kinds; [10, d]."""
+    rng, d = generator("model", seed), part.features.shape[1]
+    if kind == "normal":
+        y = math.sqrt(2 / 10) * torch.randn(10, d, generator=rng, dtype=torch.float64)
+    elif kind == "zero":
+        y = torch.zeros(10, d)
+    else:
+        y = (2 * torch.rand(10, d, generator=rng, dtype=torch.float64) - 1) / math.sqrt(d)
+    return y.to(context.device, context.dtype)
 
 
 def _accuracy(y: Tensor, part: Part) -> Tensor:

@@ -26,6 +26,8 @@ GAMES = {"gda", "optimistic_gd"}  # for g = -f
 SUITED: dict[str, dict[str, Any]] = {
     "bvfsm": {"l2": 0.01, "eps": 0.1},
     "hoag": {"T": 50, "Q": 20},  # else most of the time goes to tolerances below rounding
+    "random_search": {"T": 10},
+    "optuna_tpe": {"T": 10, "trials": 30},  # telling a study its past takes the time
 }
 
 
@@ -224,6 +226,14 @@ COUNTS: dict[str, list[tuple[dict[str, Any], dict[str, int | tuple[int, int]]]]]
         ({"T": t, "directions": d}, {"grad_g": (d + 1) * t, "grad_f": 1})
         for t, d in ((1, 1), (4, 3))
     ],
+    "aid_bio": [
+        ({"T": t, "N": n}, {"grad_g": t, "grad_f": 1, "jvp_g": 1, "hvp_g": n + 1})
+        for t, n in ((1, 1), (4, 3))
+    ]
+    + [({"c": 2.5, "N": 1}, {"grad_g": 3, "grad_f": 1, "jvp_g": 1, "hvp_g": 2})],
+    "trhg": [({"T": 4, "K": 2}, {"grad_g": 4, "grad_f": 1, "jvp_g": 2, "hvp_g": 1})],
+    "random_search": [({"T": t}, {"grad_g": t, "value_f": 1}) for t in (1, 4)],
+    "optuna_tpe": [({"T": t}, {"grad_g": t, "value_f": 1}) for t in (1, 4)],
     "gda": [({}, {"grad_g": 1, "grad_f": 1})],
     "optimistic_gd": [
         ({"variant": "paper"}, {"grad_g": 1, "grad_f": 1}),

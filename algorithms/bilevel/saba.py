@@ -5,14 +5,14 @@ Paper -> here: rho -> inner_lr (of y and v), gamma -> outer_lr. The rows of each
 `blocks` blocks, and the tables hold an entry for each of them (the paper: for each row): of g_y,
 g_yy v and g_xy v, and of f_y and f_x. All are filled at the first step. v has the other sign.
 
-A direction is (n_b B / n) (new - old entry of a random block b) + the rows' mean of the table:
-unbiased for blocks of unequal length too.
+A direction is (n_b B / n) (new - old entry of a random block b) + the rows' mean of the table,
+which is kept beside it: unbiased for blocks of unequal length too.
 
 Per step: 1 gradient of each of f and g, 1 Hessian- and 1 Jacobian-vector product, over one block;
 the first step also fills the tables.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bench.algorithm import Algorithm
 from bench.oracle import Oracle
-from bench.rng import Draw
+from bench.rng import Blocks, Draw
 from bench.settings import Count, Positive
 from bench.task import Batch
 
@@ -29,8 +29,13 @@ class State(NamedTuple):
     x: Tensor
     y: Tensor
     v: Tensor
-    lower: tuple[Tensor, ...]  # tables: [blocks, *y], [blocks, *y], [blocks, *x]
-    upper: tuple[Tensor, ...]  # [blocks, *y], [blocks, *x]
+    lower: "Tables"  # entries [blocks, *y], [blocks, *y], [blocks, *x]
+    upper: "Tables"  # [blocks, *y], [blocks, *x]
+
+
+class Tables(NamedTuple):
+    entries: tuple[Tensor, ...]
+    means: tuple[Tensor, ...]  # over rows
 
 
 def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorithm:
@@ -51,9 +56,9 @@ def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorith
 
         table_f, table_g = s.upper, s.lower
         if draw.step == 0:
-            table_f, table_g = _stacked(map(of_f, upper)), _stacked(map(of_g, lower))
-        (f_y, f_x), table_f = _saga(o, of_f, upper, draw.integer(len(upper)), table_f)
-        (D_y, curved, mixed), table_g = _saga(o, of_g, lower, draw.integer(len(lower)), table_g)
+            table_f, table_g = _filled(of_f, upper), _filled(of_g, lower)
+        (f_y, f_x), table_f = _saga(of_f, upper, draw.integer(blocks), table_f)
+        (D_y, curved, mixed), table_g = _saga(of_g, lower, draw.integer(blocks), table_g)
         D_v, D_x = curved - f_y, f_x - mixed
 
         y, v = o.project_y(y - inner_lr * D_y), v - inner_lr * D_v
@@ -61,29 +66,32 @@ def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorith
         return State(x, y, v, table_g, table_f), {"hypergrad_sq": D_x.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> State:
-        of_x, of_y = x.new_zeros(blocks, *x.shape), y.new_zeros(blocks, *y.shape)
-        return State(x, y, torch.zeros_like(y), (of_y, of_y, of_x), (of_y, of_x))
+        def empty(*like: Tensor) -> Tables:
+            tables = tuple(t.new_zeros(blocks, *t.shape) for t in like)
+            return Tables(tables, tuple(torch.zeros_like(t) for t in like))
+
+        return State(x, y, torch.zeros_like(y), empty(y, y, x), empty(y, x))
 
     return Algorithm(init, step)
 
 
-def _stacked(entries: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    return tuple(torch.stack(column) for column in zip(*entries))
+def _filled(measure: Callable[[Batch], tuple[Tensor, ...]], data: Blocks) -> Tables:
+    entries = tuple(torch.stack(c) for c in zip(*(measure(data[b]) for b in range(len(data)))))
+    share = torch.tensor([data.share(b) for b in range(len(data))]).to(entries[0])
+    return Tables(entries, tuple(torch.tensordot(share, t, 1) for t in entries))
 
 
 def _saga(
-    o: Oracle,
     measure: Callable[[Batch], tuple[Tensor, ...]],
-    data: list[Batch],
+    data: Blocks,
     b: int,
-    table: tuple[Tensor, ...],
-) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    tables: Tables,
+) -> tuple[list[Tensor], Tables]:
     """The directions, and the tables with block b's entries renewed."""
-    rows = [o.task.count(block) for block in data]
-    share = torch.tensor(rows).to(table[0]) / sum(rows)
-    directions, renewed = [], []
-    for old, new in zip(table, measure(data[b])):
-        mean = torch.tensordot(share, old, 1)
-        directions.append(share[b] * len(data) * (new - old[b]) + mean)
-        renewed.append(old.index_copy(0, torch.tensor([b]).to(old.device), new[None]))
-    return directions, tuple(renewed)
+    share, directions, entries, means = data.share(b), [], [], []
+    for old, mean, new in zip(tables.entries, tables.means, measure(data[b])):
+        change = new - old[b]
+        directions.append(share * len(data) * change + mean)
+        entries.append(old.index_copy(0, torch.tensor([b]).to(old.device), new[None]))
+        means.append(mean + share * change)
+    return directions, Tables(tuple(entries), tuple(means))

@@ -32,11 +32,13 @@ def soba(
     inner_lr: Positive,
     system_lr: Positive,
     average: Fraction = 1.0,
+    decay: NonNegative = 0.0,
     batch: Count | None = None,
 ) -> Algorithm:
     """SOBA (average = 1) and MA-SOBA (average = theta < 1: h = (1 - theta) h + theta D_x).
 
-    All three directions at the same point and of the same two batches. Per step: 1 gradient of
+    All three directions at the same point and of the same two batches; all rates fall as
+    (k + 1)^-decay (the paper's experiments: 1/2; not meant for Adam). Per step: 1 gradient of
     each of f and g, 1 Hessian- and 1 Jacobian-vector product.
     """
 
@@ -48,9 +50,10 @@ def soba(
         mixed, curved = products.both(v)
         D_v, D_x = curved - f_y, f_x - mixed
 
+        fall = (draw.step + 1) ** -decay
         h = (1 - average) * s.h + average * D_x
-        y, v = o.project_y(y - inner_lr * D_y), v - system_lr * D_v
-        x, memory = outer.step(x, h, s.outer)
+        y, v = o.project_y(y - inner_lr * fall * D_y), v - system_lr * fall * D_v
+        x, memory = outer.step(x, fall * h, s.outer)
         return State(o.project(x), y, v, h, memory), {"hypergrad_sq": D_x.square().sum()}
 
     return Algorithm(lambda x, y: _start(x, y, outer), step)

@@ -1,0 +1,134 @@
+"""Black-box baselines: random search (Bergstra and Bengio, JMLR 2012) and Optuna's tree-structured
+Parzen estimator (Akiba et al., KDD 2019; Bergstra et al., NeurIPS 2011), which only see the value
+of f at the end of a training run.
+
+Each step proposes an upper variable in the box [low, high]^p, takes T steps of gradient descent
+in y from where y started, and compares f. The state's x and y are the best so far.
+
+Per step: T gradients of g and 1 value of f.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import BadSetting, Count, Finite, Positive
+
+MOST = 100  # coordinates that the sampler takes: it models each by itself, in Python
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    f: Tensor  # of x and y, the best so far
+    y_0: Tensor
+    tried: Tensor  # [trials, p]; random search keeps none
+    values: Tensor  # [trials]
+
+
+def random_search(
+    inner_lr: Positive,
+    low: Finite = -1.0,
+    high: Finite = 1.0,
+    T: Count = 100,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Every proposal uniform in the box. Raises BadSetting for an empty box."""
+    _box(low, high)
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        x = o.project(low + (high - low) * draw.uniform(s.x))
+        y, f = _trained(o, x, s.y_0, inner_lr, T, draw, batch)
+        return _better(s, x, y, f), {"value": f}
+
+    return Algorithm(lambda x, y: _start(x, y, 0), step)
+
+
+def optuna_tpe(
+    inner_lr: Positive,
+    low: Finite = -1.0,
+    high: Finite = 1.0,
+    T: Count = 100,
+    trials: Count = 200,
+    batch: Count | None = None,
+) -> Algorithm:
+    """Proposals by Optuna's TPE, which remembers the last `trials` of them.
+
+    Raises BadSetting for an empty box, without optuna, or for more than 100 coordinates.
+    """
+    _box(low, high)
+    try:
+        import optuna
+    except ImportError:
+        raise BadSetting(
+            "algorithm=optuna_tpe: optuna is not installed; write pip install bilevel-bench[optuna]"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def proposed(s: State, draw: Draw) -> Tensor:
+        """A new study that is told the past and asked once: no state but the tensors'."""
+        names = [f"x{i}" for i in range(s.x.numel())]
+        interval = optuna.distributions.FloatDistribution(low, high)
+        box: dict[str, optuna.distributions.BaseDistribution] = dict.fromkeys(names, interval)
+        sampler = optuna.samplers.TPESampler(seed=draw.integer(2**31))
+        study = optuna.create_study(sampler=sampler)
+        known = min(draw.step, trials)
+        for point, value in zip(s.tried[:known].tolist(), s.values[:known].tolist()):
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=dict(zip(names, point)), distributions=box, value=value
+                )
+            )
+        asked = study.ask(box).params
+        return s.x.new_tensor([asked[name] for name in names]).reshape(s.x.shape)
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        proposal = proposed(s, draw)
+        x = o.project(proposal)
+        y, f = _trained(o, x, s.y_0, inner_lr, T, draw, batch)
+        slot = torch.tensor([draw.step % trials], device=s.x.device)
+        tried = s.tried.index_copy(0, slot, proposal.reshape(1, -1))
+        values = s.values.index_copy(0, slot, f.reshape(1))
+        return _better(s, x, y, f)._replace(tried=tried, values=values), {"value": f}
+
+    def init(x: Tensor, y: Tensor) -> State:
+        if x.numel() > MOST:
+            raise BadSetting(
+                f"algorithm=optuna_tpe: x has {x.numel()} coordinates, at most {MOST} can be "
+                "sampled; write algorithm=random_search or another task"
+            )
+        return _start(x, y, trials)
+
+    return Algorithm(init, step)
+
+
+def _box(low: float, high: float) -> None:
+    if low >= high:
+        raise BadSetting(f"algorithm.low={low}: write a number below algorithm.high={high}")
+
+
+def _start(x: Tensor, y: Tensor, trials: int) -> State:
+    worst = x.new_full((), torch.finfo(x.dtype).max)
+    return State(x, y, worst, y, x.new_zeros(trials, x.numel()), x.new_zeros(trials))
+
+
+def _trained(
+    o: Oracle, x: Tensor, y: Tensor, inner_lr: float, T: int, draw: Draw, batch: int | None
+) -> tuple[Tensor, Tensor]:
+    zeta = draw.g(batch)
+    y = o.start(y, zeta)
+    for _ in range(T):
+        y = o.project_y(y - inner_lr * o.g_y(x, y, zeta))
+    return y, o.f(x, y, draw.f(batch)).detach()
+
+
+def _better(s: State, x: Tensor, y: Tensor, f: Tensor) -> State:
+    """The better of the two; a value that is not finite is never better."""
+    wins = f < s.f
+    return s._replace(
+        x=torch.where(wins, x, s.x), y=torch.where(wins, y, s.y), f=torch.where(wins, f, s.f)
+    )
