@@ -1,11 +1,13 @@
 """Quadratic bilevel problem with a closed-form hypergradient: the suite's measuring stick."""
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
 from bench.rng import generator
 from bench.settings import Count, NonNegative, Positive
-from bench.task import Batch, Context, Task
+from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
 
 
 def quadratic(
@@ -17,6 +19,7 @@ def quadratic(
     samples: Count = 64,
     noise: NonNegative = 0.0,
     curving: NonNegative = 0.0,
+    coupling: Positive | None = None,
     instance: int = 0,
 ) -> Task:
     """f = |y - c|^2 / 2 + curvature |x|^2 / 2, g = (y - y*) A (y - y*) / 2 with y* = A^{-1} B x.
@@ -25,8 +28,9 @@ def quadratic(
     A has eigenvalues spaced evenly in logarithm from 1 / condition to 1, so g is 1-smooth and
     strongly convex with condition number `condition`; for q = 1 it is 1. With noise, c and B x
     are shifted per sample (mean zero over the `samples`, standard deviation `noise`), and with
-    curving A's diagonal is, so that all samples together give the noiseless losses. `instance`
-    names A, B, c; the run's seed does not change them.
+    curving A's diagonal is, so that all samples together give the noiseless losses. coupling: the
+    spectral norm of B, None: as it is drawn. `instance` names A, B, c; the run's seed does not
+    change them.
     """
     rng = generator("quadratic", p, q, instance)
 
@@ -37,12 +41,15 @@ def quadratic(
     spectrum = torch.logspace(0, -torch.log10(torch.tensor(condition)).item(), q).double()
     A = basis @ torch.diag(spectrum) @ basis.T
     B, c = randn(q, p) / q**0.5, randn(q)
+    if coupling is not None:
+        B = coupling * B / torch.linalg.matrix_norm(B, 2)
     shift = noise * randn(samples, q)
     shift = shift - shift.mean(0)
     bend = curving * randn(samples, q)
     bend = bend - bend.mean(0)
     A, B, c, shift, bend = (t.to(context.device, context.dtype) for t in (A, B, c, shift, bend))
     BAB = B.T @ torch.linalg.solve(A, B)
+    none = torch.zeros_like(c)
     everything = torch.arange(samples, device=context.device)
 
     def upper(x: Tensor, y: Tensor, i: Batch) -> Tensor:
@@ -51,6 +58,32 @@ def quadratic(
     def lower(x: Tensor, y: Tensor, i: Batch) -> Tensor:
         curved = 0.5 * y @ A @ y + 0.5 * (bend[i].mean(0) * y.square()).sum()
         return curved - y @ (B @ x + shift[i].mean(0)) + 0.5 * x @ BAB @ x
+
+    def off(i: Batch) -> Tensor:
+        return none if i is everything or not noise else shift[i].mean(0)
+
+    def bent(i: Batch) -> Tensor:
+        return none if i is everything or not curving else bend[i].mean(0)
+
+    def upper_grad(x: Tensor, y: Tensor, i: Batch, wrt: Wrt) -> Partials:
+        f_x = curvature * x if "x" in wrt else None
+        return f_x, (y - c - off(i) if "y" in wrt else None)
+
+    def lower_grad(x: Tensor, y: Tensor, i: Batch, wrt: Wrt) -> Partials:
+        g_x = BAB @ x - B.T @ y if "x" in wrt else None
+        return g_x, (A @ y + bent(i) * y - B @ x - off(i) if "y" in wrt else None)
+
+    def linearise(x: Tensor, y: Tensor, i: Batch) -> Any:
+        extra = bent(i)
+
+        def slope() -> Tensor:
+            return A @ y + extra * y - B @ x - off(i)
+
+        def product(v: Tensor, wrt: Wrt) -> Partials:
+            curved = A @ v + extra * v if "y" in wrt else None
+            return (-(B.T @ v) if "x" in wrt else None), curved
+
+        return slope, product
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         if size is None:
@@ -70,6 +103,7 @@ def quadratic(
         return {
             "objective": upper(x, solution(x), everything),  # Phi(x) = f(x, y*(x))
             "hypergradient_norm": hypergradient(x).norm(),
+            "hypergradient_sq": hypergradient(x).square().sum(),
             "lower_error": (y - solution(x)).norm(),
             "distance": (x - best).norm(),
         }
@@ -87,6 +121,8 @@ def quadratic(
         init=init,
         evaluate=evaluate,
         metric="hypergradient_norm",
+        upper_derivatives=Derivatives(upper_grad),
+        lower_derivatives=Derivatives(lower_grad, linearise),
         optimum={
             "x": best,
             "y": solution(best),

@@ -225,15 +225,44 @@ def _slopes(
 
             yield f"slope of log {claim.metric} against log {claim.against}, {a}", single(a, slope)
         return
-    of = {row: {r.job.seed: r for r in runs.get(row, ()) if r.summary} for row in claim.points}
-    seeds = set.intersection(*(set(some) for some in of.values()))
-    values = [
-        statistics.loglog_slope(
-            list(claim.points.values()), [last(of[row][s], claim.metric) for row in claim.points]
-        )
-        for s in sorted(seeds)
-    ]
-    yield f"slope of log {claim.metric} against log {claim.against}", values
+
+    def measure(row: str, run: Run) -> float:
+        if claim.until is None:
+            return last(run, claim.metric)
+        target = claim.targets.get(row, claim.target)
+        assert target is not None
+        return at_target(run, claim.metric, claim.until, target)
+
+    needed = [*claim.points, *claim.over.values()]
+    of = {row: {r.job.seed: r for r in runs.get(row, ()) if r.summary} for row in needed}
+    values = []
+    for seed in sorted(set.intersection(*(set(some) for some in of.values()))):
+        each = {row: measure(row, of[row][seed]) for row in needed}
+        ys = [each[a] / (each[claim.over[a]] if claim.over else 1.0) for a in claim.points]
+        complete = all(map(math.isfinite, ys))
+        xs = list(claim.points.values())
+        values.append(statistics.loglog_slope(xs, ys) if complete else math.nan)
+    ratio = f", {compared(claim)}" if claim.over else ""
+    until = f" until {claim.until} ≤ " if claim.until else ""
+    if until:
+        goals = sorted({*claim.targets.values()} or {claim.target or 0.0})
+        until += number(goals[0]) + (f" … {number(goals[-1])}" if len(goals) > 1 else "")
+    yield f"slope of log {claim.metric}{until} against log {claim.against}{ratio}", values
+
+
+def compared(claim: Slope) -> str:
+    a, b = next(iter(claim.over.items()))
+    return f"of {a} and so on over {b} and so on"
+
+
+def at_target(run: Run, metric: str, until: str, target: float) -> float:
+    """The metric's value at the first row where `until` is at most `target`; nan if none is."""
+    for row in run.history:
+        reached = value(row, until)
+        if reached is not None and reached <= target:
+            found = value(row, metric)
+            return math.nan if found is None else found
+    return math.nan
 
 
 def judged(parts: Sequence[Part], exact: bool) -> Verdict:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from bench import record
 from bench.reproduce.plan import Plan, Run, value
 from bench.reproduce.specs import Artifact, Book, Variant
 
@@ -81,6 +82,18 @@ def _mean(rows: Sequence[dict[str, Any]], name: str) -> tuple[float | None, floa
         return None, None
     spread = sum((v - mean) ** 2 for v in values)
     return rounded(mean), rounded(math.sqrt(spread / (n - 1) / n)) if n > 1 else 0.0
+
+
+def views(plan: Plan) -> dict[Variant, list[tuple[str, dict[str, Any]]]]:
+    """Per variant: (row, what its first run's end looks like), where the task has a view."""
+    found: dict[Variant, list[tuple[str, dict[str, Any]]]] = {}
+    for row in plan.rows:
+        if plan.artifact.spec.rows[row.name].line or not row.runs:
+            continue
+        file = row.runs[0].folder / "view.json"
+        if file.is_file():
+            found.setdefault(row.variant, []).append((row.name, record.read_json(file)))
+    return found
 
 
 def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:

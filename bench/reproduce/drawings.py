@@ -10,6 +10,19 @@ DASHES: dict[str, Any] = {
 }  # fmt: skip
 
 
+def style(artifact: Artifact) -> Any:
+    return {
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": artifact.id,  # the same file from the same data
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#dddddd",
+        "font.family": "sans-serif",
+    }
+
+
 def write(
     artifact: Artifact,
     drawn: dict[Variant, list[dict[str, Any]]],
@@ -26,16 +39,6 @@ def write(
     from matplotlib import pyplot as plt
     from matplotlib.figure import Figure
 
-    style: Any = {
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": artifact.id,  # the same file from the same data
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": "#dddddd",
-        "font.family": "sans-serif",
-    }
     spec, files = artifact.spec, []
     stem = out / artifact.id
     variants = [v for v in spec.variants if drawn.get(v)]
@@ -61,7 +64,7 @@ def write(
         )  # fmt: skip
         return figure, list(axes[0])
 
-    with plt.rc_context(style):
+    with plt.rc_context(style(artifact)):
         for metric in spec.figure.metrics:
             figure, axes = panels(4.6, 3.6)
             for variant, panel in zip(variants, axes):
@@ -120,3 +123,53 @@ def plane(panel: Any, data: dict[str, Any], variant: str) -> None:
         panel.plot(*data["goal"], "x", color="black", ms=8, label="goal of f", ls="none")
     panel.set_xlabel(data["labels"][0])
     panel.set_ylabel(data["labels"][1])
+
+
+def views(
+    artifact: Artifact, found: dict[Variant, list[tuple[str, dict[str, Any]]]], out: Path
+) -> list[tuple[str, str]]:
+    """One file per variant with a histogram per row; (what it shows, file) of each."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+
+    files = []
+    for variant, rows in found.items():
+        if not rows:
+            continue
+        across = min(3, len(rows))
+        down = -(-len(rows) // across)
+        with plt.rc_context(style(artifact)):
+            figure, axes = plt.subplots(
+                down, across, figsize=(3.2 * across, 2.2 * down), squeeze=False,
+                layout="constrained", sharex=True,
+            )  # fmt: skip
+            for panel in axes.flat[len(rows) :]:
+                panel.set_axis_off()
+            for panel, (row, view) in zip(axes.flat, rows):
+                for (group, shares), colour, hatch in zip(
+                    view["shares"].items(), ("#0072b2", "#d55e00"), ("", "////")
+                ):
+                    width = (view["high"] - view["low"]) / len(shares)
+                    edges = [view["low"] + i * width for i in range(len(shares) + 1)]
+                    panel.stairs(
+                        shares, edges, fill=True, color=colour, alpha=0.45, hatch=hatch,
+                        label=f"{group}s",
+                    )  # fmt: skip
+                    panel.stairs(shares, edges, color=colour)
+                panel.set_yscale("symlog", linthresh=0.01)
+                panel.set_ylim(0, 1)
+                panel.set_yticks([0, 0.01, 0.1, 1], ["0", ".01", ".1", "1"])
+                panel.set_title(row)
+            for panel in axes[-1]:
+                panel.set_xlabel(rows[0][1]["label"])
+            axes[0][0].set_ylabel("share")
+            handles, labels = axes[0][0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+            stem = out / artifact.id
+            file = stem.with_name(f"{stem.name}-{variant}-view.svg")
+            figure.savefig(file, metadata={"Date": None})
+            plt.close(figure)
+        files.append((f"{rows[0][1]['title']}, {variant} variant", file.name))
+    return files

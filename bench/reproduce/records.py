@@ -12,7 +12,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bench import record
 from bench.reproduce import claims
 from bench.reproduce.plan import Plan, Run, seeds, status
-from bench.reproduce.specs import Artifact, Book, Budget, Settings, Spec, shown
+from bench.reproduce.specs import (
+    AnyClaim,
+    Artifact,
+    Book,
+    Budget,
+    Settings,
+    Slope,
+    Spec,
+    shown,
+)
 from bench.settings import BadSetting
 
 RESULTS = Path("results")
@@ -125,7 +134,7 @@ def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
             if variant not in claim.variants or plan.budget not in claim.budgets:
                 continue
             parts = claims.measured(
-                claim,
+                at_budget(claim, spec, plan.budget),
                 runs,
                 len(seeds(plan.artifact, plan.budget)),
                 lambda name: book.metric(spec.task, name),
@@ -137,6 +146,15 @@ def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
                 verdict=claims.judged(parts, spec.deterministic),
             )
     return found
+
+
+def at_budget(claim: AnyClaim, spec: Spec, budget: Budget) -> AnyClaim:
+    """A slope over the rows that this budget has; any other claim as it is."""
+    if not isinstance(claim, Slope):
+        return claim
+    points = {row: at for row, at in claim.points.items() if budget in spec.rows[row].at}
+    over = {row: other for row, other in claim.over.items() if row in points}
+    return claim.model_copy(update={"points": points, "over": over})
 
 
 def again(old: Record, spec: Spec) -> dict[str, dict[str, ClaimRecord]]:

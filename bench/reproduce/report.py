@@ -86,6 +86,7 @@ def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -
     drawn = curves.curves(plan, book) if plan else {}
     plane = curves.paths(plan, book) if plan else {}
     svgs = drawings.write(artifact, drawn, plane, book, out)
+    pictures = drawings.views(artifact, curves.views(plan), out) if plan else []
     figure = {
         "metrics": [
             {"name": m, "label": book.metric(spec.task, m).label, "log": m in spec.figure.log}
@@ -109,6 +110,7 @@ def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -
         figure=figure,
         planes=plane,
         svgs=svgs,
+        pictures=pictures,
         drawn=any(drawn.values()),
         scale=spec.budgets[record.budget],
         root="../",
@@ -117,7 +119,7 @@ def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -
     stem = out / artifact.id
     files.write(stem.with_suffix(".html"), html)
     head = f"## {spec.title}\n\n{spec.source}; budget {record.budget}\n\n{spec.note.strip()}\n\n"
-    images = "".join(f"![{label}]({file})\n" for label, file in svgs)
+    images = "".join(f"![{label}]({file})\n" for label, file in [*svgs, *pictures])
     files.write(
         stem.with_suffix(".md"), head + "\n".join(map(tables.markdown, every)) + "\n" + images
     )

@@ -57,8 +57,8 @@ class Row(Strict):
 
     method: a key of methods.yaml, which gives label, colour and algorithm. set, grid, and under
     `paper` and `code` what only that variant has. budgets: what only that budget has. only: the
-    variants that have this row. line: a reference line, not tuned. pending: why the row cannot
-    run yet; claims about it are "not run".
+    variants that have this row. at: the budgets that do. line: a reference line, not tuned.
+    pending: why the row cannot run yet; claims about it are "not run".
     """
 
     method: str
@@ -68,6 +68,7 @@ class Row(Strict):
     code: Part = Part()
     budgets: dict[Budget, Settings] = {}
     only: list[Variant] = Field(default=list(VARIANTS), min_length=1)
+    at: list[Budget] = Field(default=list(BUDGETS), min_length=1)
     line: bool = False
     pending: str | None = None
     published: dict[str, Published] = {}
@@ -239,7 +240,9 @@ class Slope(Claim):
     """The slope of log metric against log `against` lies in [at_least, at_most].
 
     Over a run's rows after the fraction `after` of them, or over `points` (row -> the number
-    that it stands for) with each row's last value.
+    that it stands for). A row's value is its last one or, with `until`, the one at the first row of
+    the history where the metric `until` is at most `target` (or the row's own of `targets`); a run
+    that never is has none. over: row -> another, by whose value its own is divided.
     """
 
     kind: Literal["slope"]
@@ -247,12 +250,21 @@ class Slope(Claim):
     against: str
     after: Annotated[float, Field(ge=0, lt=1)] = 0.5
     points: dict[str, Positive] = {}
+    until: str | None = None
+    target: Positive | None = None
+    targets: dict[str, Positive] = {}
+    over: dict[str, str] = {}
     at_least: Finite | None = None
     at_most: Finite | None = None
 
     @property
+    def mentioned(self) -> list[str]:
+        return list(dict.fromkeys([*self.rows, *self.points, *self.over.values()]))
+
+    @property
     def metrics(self) -> list[str]:
-        return [self.metric] if self.points else [self.metric, self.against]
+        named = [self.metric] if self.points else [self.metric, self.against]
+        return [*named, self.until] if self.until else named
 
 
 AnyClaim = Annotated[
@@ -349,7 +361,7 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
     scale = spec.budgets[budget]
     for variant, part in spec.variants.items():
         for name, row in spec.rows.items():
-            if variant not in row.only or row.pending:
+            if variant not in row.only or budget not in row.at or row.pending:
                 continue
             own: Part = getattr(row, variant)
             method = book.methods[row.method]
@@ -489,8 +501,7 @@ def check(
         field = f"claims.{key}"
         for i, name in enumerate(claim.metrics):
             metric(name, f"{field}.metric" if i == 0 else f"{field}.on")
-        points = claim.points if isinstance(claim, Slope) else {}
-        for name in [*claim.mentioned, *points]:
+        for name in claim.mentioned:
             known(name, spec.rows, f"{field}.rows", "row")
         for variant in claim.variants:
             missing = [r for r in claim.mentioned if variant not in spec.rows[r].only]
@@ -505,6 +516,12 @@ def check(
                     raise refuse(
                         f"{field}.rows", f"{name} has no published value of {claim.metric}"
                     )
+        if isinstance(claim, Slope):
+            lacking = [r for r in claim.points if r not in claim.targets]
+            if claim.until and claim.target is None and (lacking or not claim.points):
+                raise refuse(f"{field}.target", f"when is {claim.until} reached? {lacking or ''}")
+            if claim.over and set(claim.over) != set(claim.points):
+                raise refuse(f"{field}.over", "write one row for each of points:, and no other")
         if isinstance(claim, First) and (claim.value is None) == (claim.gain is None):
             raise refuse(field, "write either value: or gain:")
         if isinstance(claim, Between | Slope) and claim.at_least is None and claim.at_most is None:

@@ -1,0 +1,154 @@
+"""Weighted logistic regression with a chosen condition number: small, convex below, not quadratic.
+
+    f(x, y) = (1/m) sum_j l(b'_j a'_j . y) + curvature |x|^2 / 2,
+    g(x, y) = (1/n) sum_i sigmoid(x_i) l(b_i a_i . y) + mu |y|^2 / 2,      l(z) = log(1 + e^-z),
+
+with x in R^n one weight per training sample (a fraction `flipped` of their labels is wrong) and
+y in R^q. The features are scaled so that g(x, .) is 1-smooth for every x, and mu = 1 / condition.
+The hypergradient is exact up to rounding: y*(x) by Newton's method, then one linear solve.
+"""
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import softplus
+
+from bench.rng import generator
+from bench.settings import BadSetting, Count, Fraction, NonNegative, Positive
+from bench.task import Batch, Context, Derivatives, Partials, Sampler, Task, Wrt
+
+
+def logistic(
+    context: Context,
+    n: Count = 40,
+    m: Count = 40,
+    q: Count = 10,
+    condition: Positive = 10.0,
+    curvature: NonNegative = 0.0,
+    flipped: Fraction = 0.3,
+    instance: int = 0,
+) -> Task:
+    """`instance` names the data; the run's seed does not change them. Raises BadSetting."""
+    if condition <= 1:
+        raise BadSetting(f"task.condition={condition}: write a number above 1")
+    rng = generator("logistic", n, m, q, instance)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    truth = randn(q)
+    below, above = randn(n, q), randn(m, q)
+    wrong = torch.rand(n, generator=rng) < flipped
+    a = below * torch.where(wrong, -1.0, 1.0)[:, None] * (below @ truth).sign()[:, None]
+    c = above * (above @ truth).sign()[:, None]
+    mu = 1 / condition
+    # l'' <= 1/4 and sigmoid < 1: the largest eigenvalue of g_yy is below scale^2 |a^T a / 4n| + mu
+    scale = ((1 - mu) / torch.linalg.matrix_norm(a.T @ a / (4 * n), 2)).sqrt()
+    a, c = ((scale * t).to(context.device, context.dtype) for t in (a, c))
+    rows_g, rows_f = (torch.arange(k, device=context.device) for k in (n, m))
+
+    def upper(x: Tensor, y: Tensor, j: Batch) -> Tensor:
+        return softplus(-c[j] @ y).mean() + 0.5 * curvature * x.square().sum()
+
+    def lower(x: Tensor, y: Tensor, i: Batch) -> Tensor:
+        weighted = (torch.sigmoid(x[i]) * softplus(-a[i] @ y)).mean()
+        return weighted + 0.5 * mu * y.square().sum()
+
+    def upper_grad(x: Tensor, y: Tensor, j: Batch, wrt: Wrt) -> Partials:
+        C = c[j]
+        f_y = -C.T @ torch.sigmoid(-C @ y) / len(j) if "y" in wrt else None
+        return (curvature * x if "x" in wrt else None), f_y
+
+    def spread(x: Tensor, i: Tensor, values: Tensor) -> Tensor:
+        """sum over rows of sigmoid'(x_i) values_i / |i|, at x's places."""
+        s = torch.sigmoid(x[i])
+        return torch.zeros_like(x).index_add(0, i, s * (1 - s) * values / len(i))
+
+    def lower_grad(x: Tensor, y: Tensor, i: Batch, wrt: Wrt) -> Partials:
+        A = a[i]
+        z = A @ y
+        g_x = spread(x, i, softplus(-z)) if "x" in wrt else None
+        if "y" not in wrt:
+            return g_x, None
+        return g_x, mu * y - A.T @ (torch.sigmoid(x[i]) * torch.sigmoid(-z)) / len(i)
+
+    def linearise(x: Tensor, y: Tensor, i: Batch) -> Any:
+        A, w = a[i], torch.sigmoid(x[i])
+        s = torch.sigmoid(-A @ y)
+
+        def slope() -> Tensor:
+            return mu * y - A.T @ (w * s) / len(i)
+
+        def product(v: Tensor, wrt: Wrt) -> Partials:
+            Av = A @ v
+            mixed = spread(x, i, -s * Av) if "x" in wrt else None
+            if "y" not in wrt:
+                return mixed, None
+            return mixed, mu * v + A.T @ (w * s * (1 - s) * Av) / len(i)
+
+        return slope, product
+
+    def curved(x: Tensor, y: Tensor) -> Tensor:
+        s = torch.sigmoid(-a @ y)
+        weights = torch.sigmoid(x) * s * (1 - s) / n
+        return mu * torch.eye(q).to(a) + a.T @ (weights[:, None] * a)
+
+    def solution(x: Tensor) -> Tensor:
+        """Newton's method with halved steps, to rounding."""
+        y = a.new_zeros(q)
+        for _ in range(100):
+            slope = lower_grad(x, y, rows_g, "y")[1]
+            assert slope is not None
+            step = torch.linalg.solve(curved(x, y), slope)
+            decrement, t = float(slope @ step), 1.0
+            if decrement <= 1e-30:
+                break
+            value = float(lower(x, y, rows_g))
+            while float(lower(x, y - t * step, rows_g)) > value - 0.1 * t * decrement and t > 1e-3:
+                t /= 2
+            y = y - t * step
+        return y
+
+    def hypergradient(x: Tensor) -> Tensor:
+        y = solution(x)
+        f_y = upper_grad(x, y, rows_f, "y")[1]
+        assert f_y is not None
+        v = torch.linalg.solve(curved(x, y), f_y)
+        s = torch.sigmoid(x)
+        return curvature * x + s * (1 - s) * torch.sigmoid(-a @ y) * (a @ v) / n
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        exact = hypergradient(x)
+        best = solution(x)
+        return {
+            "objective": upper(x, best, rows_f),
+            "hypergradient_norm": exact.norm(),
+            "hypergradient_sq": exact.square().sum(),
+            "lower_error": (y - best).norm(),
+        }
+
+    def draw(rows: Tensor) -> Sampler:
+        def of(rng: Generator, step: int, size: int | None) -> Batch:
+            if size is None:
+                return rows
+            return torch.randint(len(rows), (size,), generator=rng).to(rows.device)
+
+        return of
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        return a.new_zeros(n), a.new_zeros(q)
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        draw_upper=draw(rows_f),
+        draw_lower=draw(rows_g),
+        count=len,
+        rows=lambda batch, start, end: batch[start:end],
+        init=init,
+        evaluate=evaluate,
+        metric="hypergradient_norm",
+        upper_derivatives=Derivatives(upper_grad),
+        lower_derivatives=Derivatives(lower_grad, linearise),
+    )
