@@ -59,11 +59,17 @@ def quadratic(
         curved = 0.5 * y @ A @ y + 0.5 * (bend[i].mean(0) * y.square()).sum()
         return curved - y @ (B @ x + shift[i].mean(0)) + 0.5 * x @ BAB @ x
 
+    def mean(table: Tensor, i: Tensor) -> Tensor:
+        """Of the rows i; a large batch is counted first, row by row of the table."""
+        if len(i) <= 4 * samples:
+            return table[i].mean(0)
+        return torch.bincount(i, minlength=samples).to(table) @ table / len(i)
+
     def off(i: Batch) -> Tensor:
-        return none if i is everything or not noise else shift[i].mean(0)
+        return none if i is everything or not noise else mean(shift, i)
 
     def bent(i: Batch) -> Tensor:
-        return none if i is everything or not curving else bend[i].mean(0)
+        return none if i is everything or not curving else mean(bend, i)
 
     def upper_grad(x: Tensor, y: Tensor, i: Batch, wrt: Wrt) -> Partials:
         f_x = curvature * x if "x" in wrt else None

@@ -156,6 +156,25 @@ def test_slope_over_a_run_and_over_rows() -> None:
     assert judged({**over, "at_most": 1.0}, rows).word == "fails"
 
 
+def test_slope_of_what_it_costs_to_reach_a_target() -> None:
+    """Row k is below .5 after k rows: 30 gradients each. Over another: the ratio's slope."""
+    rows = {f"k{k}": [run(s, [0.9] * k + [0.4, 0.1]) for s in range(3)] for k in (4, 8, 16)}
+    points = {"k4": 4.0, "k8": 8.0, "k16": 16.0}
+    claim = {"kind": "slope", "metric": "calls/grad_g", "against": "kappa", "rows": ["k4"],
+             "points": points, "until": "loss", "target": 0.5}  # fmt: skip
+    assert "= 1," in judged({**claim, "at_most": 1.01}, rows).statistic
+    assert judged({**claim, "at_most": 1.01}, rows).word == "holds"
+    assert judged({**claim, "at_most": 0.9}, rows).word == "fails"
+    own = {**claim, "target": None, "targets": dict.fromkeys(points, 0.95), "at_most": 9.0}
+    assert judged(own, rows).word == "not enough runs"  # reached at once, at no cost: no slope
+    never = rows | {"k16": [run(s, [0.9, 0.8]) for s in range(3)]}
+    assert judged({**claim, "at_most": 1.01}, never).word == "not enough runs"
+    constant = {f"c{k}": [run(s, [0.9] * 2 + [0.1]) for s in range(3)] for k in (4, 8, 16)}
+    over = {**claim, "over": {f"k{k}": f"c{k}" for k in (4, 8, 16)}, "at_least": 0.99}
+    assert judged({**over, "at_most": 1.01}, rows | constant).word == "holds"
+    assert judged({**over, "at_most": 1.01}, rows | constant | {"c4": []}).word == "not run"
+
+
 def test_the_statistic_shown_is_the_deciding_one() -> None:
     runs = {"A": BETTER, "B": WORSE, "C": ends(0.95, 0.96, 0.97)}
     verdict = judged({"kind": "above", "than": ["B", "C"]}, runs)

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from algorithms.bilevel.stocbio import stocbio
+from bench.descent import gd
+from bench.oracle import Oracle
 from bench.rng import Draw, generator
 from bench.settings import BadSetting
 from bench.task import Context
 from tasks.data.images import Images, load
-from tasks.hyper_cleaning import Pretraining, corrupted, hyper_cleaning
+from tasks.hyper_cleaning import Pretraining, Recorrupted, corrupted, hyper_cleaning
 from tests.conftest import Cli
 
 DIGITS = Images("digits", train=1000, val=100, val2=200, test=497)
@@ -65,6 +68,77 @@ def test_fixed_split_of_the_released_code_ignores_the_seed() -> None:
 
     assert torch.equal(theta("code", 0), theta("code", 1))
     assert not torch.equal(theta("paper", 0), theta("paper", 1))
+
+
+@pytest.mark.parametrize("visits", [0.1, 1.0, 2.5])
+def test_labels_redrawn_at_every_visit_end_up_wrong(visits: float) -> None:
+    """After v visits .9 (1 - (1 - p / .9)^v) are wrong: a redraw may put a label right again.
+
+    Of 20,000 labels: standard deviation at most .0036; five of them. An answer does not depend on
+    what was asked before.
+    """
+    truth = torch.randint(10, (20_000,), generator=generator("truth"))
+    walk = Recorrupted(truth, 0.1, "other", visits, 0)
+    for step in (0, 9, 49, 9):
+        whole = int(visits * (step + 1))
+        part = visits * (step + 1) - whole
+        wrong = [0.9 * (1 - (1 - 0.1 / 0.9) ** v) for v in (whole, whole + 1)]
+        labels = walk.at(step)
+        expected = (1 - part) * wrong[0] + part * wrong[1]
+        assert float((labels != truth).double().mean()) == pytest.approx(expected, abs=0.018)
+        assert torch.equal(labels, Recorrupted(truth, 0.1, "other", visits, 0).at(step))
+
+
+def test_the_released_stocbio_redraws_labels_and_never_moves_x(context: Context) -> None:
+    """200 batches of 50 from 20,000: half a visit a step. 5%, 39%, 85% wrong at steps 1, 10, 50."""
+    images = Images("digits", 1000, 100, 100, 200)
+    task = hyper_cleaning(
+        context, images, Pretraining(), "stocbio", "code", corruption=0.1, redraw="other",
+        recorrupt=10, recorrupt_batch=50, frozen=True,
+    )  # fmt: skip
+    clean = hyper_cleaning(context, images, Pretraining(), "stocbio", "code", corruption=0.0)
+    truth = Draw(clean, 0, 0).g().labels
+    for step, wrong in [(0, 0.05), (9, 0.40), (49, 0.853)]:  # deviation at most .016
+        labels = Draw(task, 0, step).g().labels
+        assert float((labels != truth).double().mean()) == pytest.approx(wrong, abs=0.06)
+    x, y = task.init(generator())
+    algorithm = stocbio(gd(1.0), 0.1, 0.5, T=1, Q=1, batch=10)
+    state, info = algorithm.step(Oracle(task), algorithm.init(x, y), Draw(task, 0, 0))
+    assert info["hypergrad_sq"] > 0
+    assert torch.equal(state.x, x)
+    assert not torch.equal(state.y, y)
+
+
+def test_pixels_are_standardised_one_by_one(context: Context) -> None:
+    images = Images("digits", 1000, 100, 100, 200)
+    task = hyper_cleaning(context, images, Pretraining(), standardise="pixels", bias="none")
+    pixels = Draw(task, 0, 0).g().features
+    deviation = pixels.std(0, unbiased=False)
+    assert float(pixels.mean(0).abs().max()) < 1e-5  # pixels are read in single precision
+    varying = deviation > 0
+    torch.testing.assert_close(
+        deviation[varying], torch.ones_like(deviation[varying]), atol=1e-4, rtol=0
+    )
+    assert 0 < int((~varying).sum()) < 10  # corners that are always empty
+
+
+def test_weights_are_counted_by_the_truth_of_their_labels(context: Context) -> None:
+    task = hyper_cleaning(context, DIGITS, Pretraining(), corruption=0.5, redraw="other")
+    clean = hyper_cleaning(context, DIGITS, Pretraining(), corruption=0.0)
+    right = Draw(task, 0, 0).g().labels == Draw(clean, 0, 0).g().labels
+    x, y = task.init(generator())
+    x = torch.where(right, 0.99, 0.01).to(x)  # a perfect cleaning but for 100 of each kind
+    x[right.nonzero()[:100]], x[(~right).nonzero()[:100]] = 0.01, 0.99
+    assert task.view is not None
+    view = task.view(x, y, 0)
+    assert view.sizes == {"right label": 500, "wrong label": 500}
+    assert view.shares["right label"][-1] == pytest.approx(0.8)
+    assert view.shares["right label"][0] == pytest.approx(0.2)
+    assert view.shares["wrong label"][-1] == pytest.approx(0.2)
+    found = task.evaluate(x, y, 0)
+    assert float(found["cleaning_precision"]) == pytest.approx(400 / 500)
+    assert float(found["cleaning_recall"]) == pytest.approx(400 / 500)
+    assert float(found["cleaning_f1"]) == pytest.approx(0.8)
 
 
 def test_pretraining_is_kept_and_found_again(tmp_path: Path, context: Context) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.aid import aid_cg, aid_fp, aid_neumann
+from algorithms.bilevel.aid_bio import aid_bio
 from algorithms.bilevel.itd import itd, reverse
 from bench.algorithm import Algorithm
 from bench.descent import gd
@@ -78,6 +79,29 @@ def test_unrolled_hypergradient_is_autograd_through_the_loop(
     for algorithm in methods:
         found = hypergradient(task, algorithm, x, y_0)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_aid_bio_converges_over_steps_from_its_warm_start(context: Context) -> None:
+    """Few inner steps and few CG iterations each; x does not move, y and v go on from the last."""
+    task = quadratic(context, condition=10.0)
+    assert task.optimum is not None
+    A, B, c, curvature = (task.optimum[k] for k in ("A", "B", "c", "curvature"))
+    x = torch.randn(3, generator=generator("x"), dtype=torch.float64)
+    exact = curvature * x + B.T @ torch.linalg.solve(A, torch.linalg.solve(A, B @ x) - c)
+    algorithm = aid_bio(gd(1e-300), 0.9, T=5, N=2)
+    state = algorithm.init(x, torch.zeros(5).double())
+    for k in range(200):
+        state, info = algorithm.step(Oracle(task), state, Draw(task, 0, k))
+    assert float(info["hypergrad_sq"]) == pytest.approx(float(exact.square().sum()), rel=1e-9)
+
+
+def test_aid_bio_increasing_takes_the_papers_number_of_inner_steps(context: Context) -> None:
+    task = quadratic(context)
+    algorithm = aid_bio(gd(0.01), 0.5, N=1, c=2.0)
+    for k, steps in [(0, 2), (1, 3), (15, 4), (16, 5), (80, 6), (81, 7)]:  # ceil(2 (k + 1)^(1/4))
+        o = Oracle(task)
+        algorithm.step(o, algorithm.init(*task.init(generator())), Draw(task, 0, k))
+        assert o.calls["grad_g"] == steps
 
 
 def test_reverse_cannot_go_back_further_than_it_came() -> None:

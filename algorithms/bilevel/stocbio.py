@@ -1,7 +1,7 @@
 """stocBiO (Ji, Yang, Liang, ICML 2021, Algorithms 2 and 3).
 
-Paper -> here: alpha -> inner_lr, D -> T, beta -> the step size of `outer`, S -> batch, |D_H| ->
-one batch of g for each Neumann factor; eta, Q, B as there.
+Paper -> here: alpha -> inner_lr, D -> T, beta -> the step size of `outer`, S -> inner_batch, D_f,
+D_g and B -> batch, |D_H| -> one batch of g for each Neumann factor; eta and Q as there.
 
 Every batch is drawn anew: one for each inner step, one each for F, G and the Q Neumann factors.
 With `shrink` = mu (B is then `batch`) the factors' batches follow Proposition 3,
@@ -40,8 +40,10 @@ def stocbio(
     variant: Literal["paper", "code"] = "paper",
     shrink: NonNegative = 0.0,
     batch: Count | None = None,
+    inner_batch: Count | None = None,
 ) -> Algorithm:
     """Stochastic bilevel optimiser; batch None: all the data each time, which leaves no noise.
+    inner_batch: of the inner steps; None: `batch`.
 
     Raises BadSetting for a schedule without a batch, or with eta shrink >= 1.
     """
@@ -59,7 +61,7 @@ def stocbio(
         x, y = s.x, o.start(s.y)
 
         for _ in range(T):  # Algorithm 2, lines 4-7
-            y = o.project_y(y - inner_lr * o.g_y(x, y, draw.g(batch)))
+            y = o.project_y(y - inner_lr * o.g_y(x, y, draw.g(inner_batch or batch)))
 
         D_F, D_G = draw.f(batch), draw.g(batch)  # line 8
         f_x, v_0 = o.grad_f(x, y, D_F)  # line 9

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench import record
+from bench.reproduce.claims import at_target
 from bench.reproduce.plan import Plan, Run, value
-from bench.reproduce.specs import Artifact, Book, Variant
+from bench.reproduce.specs import Artifact, Book, Slope, Variant
 
 POINTS = 300  # of a curve, at most
 
@@ -82,6 +83,40 @@ def _mean(rows: Sequence[dict[str, Any]], name: str) -> tuple[float | None, floa
         return None, None
     spread = sum((v - mean) ** 2 for v in values)
     return rounded(mean), rounded(math.sqrt(spread / (n - 1) / n)) if n > 1 else 0.0
+
+
+def scalings(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
+    """Per variant: of every claim on the cost of reaching a target, the costs that it is about."""
+    spec = plan.artifact.spec
+    found: dict[Variant, list[dict[str, Any]]] = {}
+    for variant in spec.variants:
+        rows = {row.name: row for row in plan.rows if row.variant == variant}
+        for claim in spec.claims.values():
+            if not isinstance(claim, Slope) or claim.until is None or claim.over:
+                continue
+            if variant not in claim.variants:
+                continue
+            points = []
+            for name, x in claim.points.items():
+                target = claim.targets.get(name, claim.target)
+                runs = [r for r in rows[name].runs if r.summary] if name in rows else []
+                assert target is not None
+                costs = [at_target(r, claim.metric, claim.until, target) for r in runs]
+                reached = [c for c in costs if math.isfinite(c)]
+                if reached:
+                    points.append((x, sum(reached) / len(reached)))
+            if points:
+                method = book.methods[spec.rows[next(iter(claim.points))].method]
+                found.setdefault(variant, []).append(
+                    {
+                        "metric": book.metric(spec.task, claim.metric).label,
+                        "against": claim.against,
+                        "points": points,
+                        "order": claim.at_most,
+                        "method": method,
+                    }
+                )
+    return found
 
 
 def views(plan: Plan) -> dict[Variant, list[tuple[str, dict[str, Any]]]]:

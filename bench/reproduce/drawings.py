@@ -125,6 +125,51 @@ def plane(panel: Any, data: dict[str, Any], variant: str) -> None:
     panel.set_ylabel(data["labels"][1])
 
 
+def scalings(
+    artifact: Artifact, found: dict[Variant, list[dict[str, Any]]], out: Path
+) -> list[tuple[str, str]]:
+    """One file per variant: a panel for every cost and what it grows with, both logarithmic; a thin
+    line of the stated order through each method's first point."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+
+    files = []
+    for variant, lines in found.items():
+        kinds = list(dict.fromkeys((line["against"], line["metric"]) for line in lines))
+        across = min(4, len(kinds))
+        down = -(-len(kinds) // across)
+        with plt.rc_context(style(artifact)):
+            figure, axes = plt.subplots(
+                down, across, figsize=(2.9 * across, 2.7 * down), squeeze=False,
+                layout="constrained",
+            )  # fmt: skip
+            for panel in axes.flat[len(kinds) :]:
+                panel.set_axis_off()
+            handles: dict[str, Any] = {}
+            for panel, kind in zip(axes.flat, kinds):
+                for line in (one for one in lines if (one["against"], one["metric"]) == kind):
+                    method, (x, y) = line["method"], zip(*line["points"])
+                    (handles[method.label],) = panel.loglog(
+                        x, y, "o-", color=method.colour, ls=DASHES[method.dash], ms=4, lw=1.4
+                    )
+                    if line["order"] is not None:
+                        bound = [y[0] * (at / x[0]) ** line["order"] for at in x]
+                        panel.loglog(x, bound, color=method.colour, ls=DASHES[method.dash], lw=0.5)
+                panel.set_xlabel(kind[0])
+                panel.set_title(kind[1])
+            figure.legend(
+                handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
+            )
+            stem = out / artifact.id
+            file = stem.with_name(f"{stem.name}-{variant}-scaling.svg")
+            figure.savefig(file, metadata={"Date": None})
+            plt.close(figure)
+        files.append((f"Cost of reaching the target (thin: stated order), {variant}", file.name))
+    return files
+
+
 def views(
     artifact: Artifact, found: dict[Variant, list[tuple[str, dict[str, Any]]]], out: Path
 ) -> list[tuple[str, str]]:
@@ -171,5 +216,11 @@ def views(
             file = stem.with_name(f"{stem.name}-{variant}-view.svg")
             figure.savefig(file, metadata={"Date": None})
             plt.close(figure)
-        files.append((f"{rows[0][1]['title']}, {variant} variant", file.name))
+        title = rows[0][1]["title"]
+        files.append(
+            (
+                f"{title} at the end, first seed (logarithmic above .01), {variant} variant",
+                file.name,
+            )
+        )
     return files

@@ -86,7 +86,10 @@ def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -
     drawn = curves.curves(plan, book) if plan else {}
     plane = curves.paths(plan, book) if plan else {}
     svgs = drawings.write(artifact, drawn, plane, book, out)
-    pictures = drawings.views(artifact, curves.views(plan), out) if plan else []
+    pictures = []
+    if plan:
+        pictures += drawings.scalings(artifact, curves.scalings(plan, book), out)
+        pictures += drawings.views(artifact, curves.views(plan), out)
     figure = {
         "metrics": [
             {"name": m, "label": book.metric(spec.task, m).label, "log": m in spec.figure.log}
