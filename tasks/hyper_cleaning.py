@@ -22,7 +22,7 @@ from torch import Generator, Tensor
 
 from bench.rng import generator
 from bench.sets import box
-from bench.settings import Count, Finite, Fraction, Natural, NonNegative, Positive, Rate
+from bench.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate
 from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
 from bench.view import Histogram, histogram
 from tasks.data.images import Images, Part, Split, load
@@ -68,8 +68,7 @@ def hyper_cleaning(
     resplit: bool | None = None,
     c: NonNegative = 0.001,
     upper_data: Literal["validation", "second", "noisy", "clean", "restored"] = "validation",
-    recorrupt: Natural = 0,
-    recorrupt_batch: Count | None = None,
+    recorrupt: NonNegative = 0.0,
     frozen: bool = False,
     references: bool = True,
 ) -> Task:
@@ -89,9 +88,9 @@ def hyper_cleaning(
     its methods the same validation set. "noisy": training and validation sets as given, "clean":
     validation and the correctly labelled training part, "restored": validation and training with
     all labels put right (what the released BOME's clean line uses); for reference lines.
-    recorrupt: inner steps of an outer step that redraw, in place, the labels that they see, as in
-    the released stocBiO: none is wrong at first, and a visit redraws it with probability
-    `corruption`. recorrupt_batch: how many labels each of them sees, None: all.
+    recorrupt: how often an outer step visits a training label, where a visit redraws it in place
+    with probability `corruption`, as in the released stocBiO; none is wrong at first. Of inner
+    steps that all see everything it is their number, else that times batch / n.
     frozen: x stays where it starts; the released stocBiO loses every update of it.
     references: train the validation-only line too (2,000 steps, the best of them on val2).
     """
@@ -107,8 +106,7 @@ def hyper_cleaning(
     split = load(data, context, "hyper_cleaning", seed)
     truth, n = split.train.labels, len(split.train.labels)
     once = corrupted(truth, corruption, redraw, generator("corruption", seed))
-    visits = recorrupt * (recorrupt_batch or n) / n
-    walk = Recorrupted(truth, corruption, redraw, visits, seed) if recorrupt else None
+    walk = Recorrupted(truth, corruption, redraw, recorrupt, seed) if recorrupt else None
 
     def labels_at(step: int) -> Tensor:
         return walk.at(step) if walk else once

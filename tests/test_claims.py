@@ -132,6 +132,10 @@ def test_first_to_a_value_in_time_and_in_calls() -> None:
         assert judged(claim, {"A": quick, "B": slow}).word == "holds"
         assert judged(claim, {"A": slow, "B": quick}).word == "fails"
         assert judged(claim, {"A": quick, "B": never}).word == "holds"
+        assert judged(claim, {"A": never, "B": quick}).word == "fails"
+        assert judged(claim, {"A": never, "B": never}).word == "fails"
+        cheap = [run(s, [0.1, 0.2]) for s in range(3)]  # stopped long before, without the target
+        assert judged(claim, {"A": slow, "B": cheap}).word == "holds"
     verdict = judged({"kind": "first", "than": ["B"], "on": "seconds", "value": 0.8},
                      {"A": quick, "B": slow})  # fmt: skip
     assert f"= {math.log(3):.4g}" in verdict.statistic  # 60 seconds against 20

@@ -94,7 +94,7 @@ def test_the_released_stocbio_redraws_labels_and_never_moves_x(context: Context)
     images = Images("digits", 1000, 100, 100, 200)
     task = hyper_cleaning(
         context, images, Pretraining(), "stocbio", "code", corruption=0.1, redraw="other",
-        recorrupt=10, recorrupt_batch=50, frozen=True,
+        recorrupt=0.5, frozen=True,
     )  # fmt: skip
     clean = hyper_cleaning(context, images, Pretraining(), "stocbio", "code", corruption=0.0)
     truth = Draw(clean, 0, 0).g().labels

@@ -182,7 +182,7 @@ def growth(run: Run, metric: str) -> float:
 
 
 def reached(run: Run, claim: First) -> float:
-    """What the run had spent when it first had the target; all that it spent if it never had."""
+    """What the run had spent when it first had the target; infinite if it never had."""
     rows = [(value(row, claim.metric), value(row, claim.on)) for row in run.history]
     pairs = [(m, spent) for m, spent in rows if m is not None and spent is not None]
     if not pairs:
@@ -197,10 +197,13 @@ def reached(run: Run, claim: First) -> float:
     for m, spent in pairs:
         if (m >= target) == upward or m == target:
             return spent
-    return pairs[-1][1]
+    return math.inf
 
 
 def _log_ratio(a: float, b: float) -> float:
+    """log(a / b); if b is infinite, it is not before anything."""
+    if b == math.inf:
+        return -math.inf
     if a == b == 0:
         return 0.0
     if a == 0 or b == 0:

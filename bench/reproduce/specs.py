@@ -221,7 +221,8 @@ class First(Claim):
     """Each row reaches the target at a smaller `on` than every other; paired over seeds.
 
     The target is `value` of the metric, or the fraction `gain` of what the run itself gains from
-    its first to its best value. A run that never reaches it counts with all that it spent.
+    its first to its best value. A run that never reaches it is before none and behind every one
+    that does.
     """
 
     kind: Literal["first"]
