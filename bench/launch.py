@@ -16,15 +16,27 @@ from pydantic import Field
 from bench import checkpoint, record
 from bench.algorithm import Algorithm
 from bench.loggers import About, Logger
-from bench.run import Diverged, Standing, first, run
+from bench.run import Diverged, Standing, first, row, run
 from bench.screen import Screen, show
-from bench.settings import BadSetting, Count, NonNegative, Positive, build, checked, validated
+from bench.settings import (
+    BadSetting,
+    Count,
+    Finite,
+    NonNegative,
+    Positive,
+    build,
+    checked,
+    unknown,
+    validated,
+)
 from bench.task import Context, Task
 
 RUN: dict[str, Any] = {
     "steps": (Count, ...),
     "every": (Count, ...),
     "seconds": (Positive | None, None),
+    "until": (str | None, None),
+    "target": (Finite | None, None),
     "device": (Literal["auto", "cpu", "cuda"], "auto"),
     "dtype": (Literal["float32", "float64"], "float32"),
     "threads": (Count, 2),
@@ -84,6 +96,7 @@ def launch(cfg: DictConfig) -> int:
     task: Task = build(config["task"], context)
     algorithm: Algorithm = build(config["algorithm"])
     start = first(task, algorithm, config["seed"])
+    until = goal(config["run"], task, start)
     if going_on:
         start = checkpoint.load(folder / "checkpoint.pt", name, start)
 
@@ -94,7 +107,22 @@ def launch(cfg: DictConfig) -> int:
         environment = continued(folder, environment, start.step)
     record.write_json(folder / "environment.json", environment)
     record.keep_rows(folder / "history.jsonl", start.step if going_on else -1)
-    return carry_out(config, name, folder, task, algorithm, start if going_on else None, device)
+    begin = start if going_on else None
+    return carry_out(config, name, folder, task, algorithm, begin, until, device)
+
+
+def goal(settings: dict[str, Any], task: Task, start: Standing) -> tuple[str, float] | None:
+    """The metric and value at which the run ends early; raises BadSetting."""
+    until, target = settings["until"], settings["target"]
+    if (until is None) != (target is None):
+        raise BadSetting(f"run.until={until} run.target={target}: write both, or neither")
+    if until is None:
+        return None
+    with torch.no_grad():
+        there = row(task, start)
+    if until not in there:
+        raise unknown("run.until", until, there, until)
+    return until, target
 
 
 def complete(config: Any) -> dict[str, Any]:
@@ -161,6 +189,7 @@ def carry_out(
     task: Task,
     algorithm: Algorithm,
     start: Standing | None,
+    until: tuple[str, float] | None,
     device: torch.device,
 ) -> int:
     """Run to the end, recording; the exit code."""
@@ -171,13 +200,13 @@ def carry_out(
     last: dict[str, Any] = {}
     standing = start
 
-    def measured(row: dict[str, Any]) -> None:
+    def measured(values: dict[str, Any]) -> None:
         nonlocal last
-        last = row
-        history.write(record.line(row))
+        last = values
+        history.write(record.line(values))
         history.flush()
-        logger.row(row)
-        screen.measured(row)
+        logger.row(values)
+        screen.measured(values)
 
     def paused(s: Standing) -> None:
         nonlocal saved, standing
@@ -204,6 +233,7 @@ def carry_out(
                 steps=settings["steps"],
                 every=settings["every"],
                 seconds=settings["seconds"],
+                until=until,
                 start=start,
                 measured=measured,
                 paused=paused,

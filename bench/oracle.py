@@ -77,12 +77,12 @@ class Oracle:
         self._count("grad_g", zeta)
         return slope(), Products(self, zeta, product)
 
-    def lmo(self, slope: Tensor) -> Tensor:
-        """argmin over the feasible set of <slope, .>."""
+    def lmo(self, slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        """A feasible point with <slope, .> within `accuracy` of its minimum."""
         if self.task.feasible.lmo is None:
             raise TypeError("this task's feasible set has no linear minimisation oracle")
         self.calls["lmo"] += 1
-        return self.task.feasible.lmo(slope)
+        return self.task.feasible.lmo(slope, accuracy)
 
     def project(self, x: Tensor) -> Tensor:
         """The closest point of the feasible set; x itself, uncounted, where all is feasible."""

@@ -52,6 +52,7 @@ def run(
     steps: int,
     every: int,
     seconds: float | None = None,
+    until: tuple[str, float] | None = None,
     start: Standing | None = None,
     measured: Callable[[dict[str, Any]], None] = lambda row: None,
     paused: Callable[[Standing], None] = lambda standing: None,
@@ -59,14 +60,24 @@ def run(
 ) -> Standing:
     """Take steps until there are `steps`, or `seconds` of them; measure at every `every`-th.
 
+    until: (metric, value): end at the first row where the metric is at most the value.
+
     measured gets each row: before the first step, at multiples of `every`, and at the end.
     paused is called between chunks of steps, off the clock, with a standing from which `start`
     goes on to the same bits. now must wait for the device. Raises Diverged.
     """
     s = start or first(task, algorithm, seed)
+
+    def reached(values: dict[str, Any]) -> bool:
+        return until is not None and values[until[0]] <= until[1]
+
     with torch.no_grad():
         if start is None:
-            measured(row(task, s))
+            measured(values := row(task, s))
+            if reached(values):
+                return s
+        elif until is not None and s.step % every == 0 and reached(row(task, s)):
+            return s  # it had ended, but for the closing files
         chunk = 1
         while s.step < steps and (seconds is None or s.seconds < seconds):
             target = min(s.step - s.step % every + every, steps)
@@ -78,9 +89,11 @@ def run(
             s = s._replace(seconds=s.seconds + spent)
             chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
             if s.step == target or (seconds is not None and s.seconds >= seconds):
-                measured(row(task, s))
+                measured(values := row(task, s))
                 if not (s.state.x.isfinite().all() and s.state.y.isfinite().all()):
                     raise Diverged(f"x or y is not finite at step {s.step}")
+                if reached(values):
+                    return s
             paused(s)
     return s
 

@@ -1,13 +1,119 @@
-"""Feasible sets."""
+"""Feasible sets: each is known by its projection, its linear minimisation oracle, or both.
 
+lmo(slope, accuracy) is a point of the set with <slope, .> within `accuracy` of its minimum; only
+the nuclear-norm ball makes use of that, where an exact answer is dear.
+"""
+
+import numpy as np
 import torch
+from torch import Tensor
 
+from bench.settings import BadSetting
+from bench.solve import top_singular
 from bench.task import Set
 
 
 def box(low: float, high: float) -> Set:
     """Points whose every coordinate lies in [low, high]."""
-    return Set(
-        project=lambda u: u.clamp(low, high),
-        lmo=lambda s: torch.where(s > 0, low, high).to(s),
-    )
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        return torch.where(slope > 0, low, high).to(slope)
+
+    return Set(lambda u: u.clamp(low, high), lmo)
+
+
+def l2_ball(radius: float) -> Set:
+    """Points with |u|_2 <= radius, of any shape."""
+
+    def project(u: Tensor) -> Tensor:
+        return u * (radius / u.norm().clamp(min=radius))
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        return -radius * slope / slope.norm().clamp(min=torch.finfo(slope.dtype).tiny)
+
+    return Set(project, lmo)
+
+
+def simplex(total: float = 1.0) -> Set:
+    """Points with non-negative coordinates whose sum is `total`."""
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        vertex = torch.zeros_like(slope).flatten()
+        vertex[slope.argmin()] = total
+        return vertex.view_as(slope)
+
+    return Set(lambda u: onto_simplex(u.flatten(), total).view_as(u), lmo)
+
+
+def l1_ball(radius: float) -> Set:
+    """Points with |u|_1 <= radius, of any shape."""
+
+    def project(u: Tensor) -> Tensor:
+        if u.abs().sum() <= radius:
+            return u
+        return u.sign() * onto_simplex(u.abs().flatten(), radius).view_as(u)
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        vertex, flat = torch.zeros_like(slope).flatten(), slope.flatten()
+        best = flat.abs().argmax()
+        vertex[best] = -radius if flat[best] > 0 else radius
+        return vertex.view_as(slope)
+
+    return Set(project, lmo)
+
+
+def nuclear_ball(radius: float) -> Set:
+    """Matrices whose singular values sum to at most `radius`.
+
+    The oracle needs the largest singular pair only; the projection all of them.
+    """
+
+    def project(u: Tensor) -> Tensor:
+        left, values, right = torch.linalg.svd(u, full_matrices=False)
+        if values.sum() <= radius:
+            return u
+        return left @ (onto_simplex(values, radius)[:, None] * right)
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        left, _, right = top_singular(slope, accuracy / radius)
+        return -radius * left[:, None] * right
+
+    return Set(project, lmo)
+
+
+def spanning_trees(nodes: int, edges: Tensor) -> Set:
+    """The convex hull of the spanning trees of a connected graph, as points of R^edges.
+
+    edges: [m, 2] int64, its ends. A vertex is a tree: 1 for its edges, 0 for the others. Projecting
+    is intractable; the oracle is a minimum spanning tree. Raises BadSetting if there is none.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    ends = edges.cpu().numpy()
+    a, b = ends.min(1), ends.max(1)
+    number = {pair: k for k, pair in enumerate(zip(a.tolist(), b.tolist()))}
+    if len(number) != len(ends) or (a == b).any():
+        raise BadSetting("task: the graph has a loop or an edge that is there twice")
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        weights = slope.detach().double().cpu().numpy()
+        positive = weights - weights.min() + 1.0  # scipy takes 0 for no edge; trees stay the same
+        tree = minimum_spanning_tree(coo_array((positive, (a, b)), shape=(nodes, nodes)))
+        rows, columns = tree.nonzero()
+        lo, hi = np.minimum(rows, columns), np.maximum(rows, columns)
+        vertex = torch.zeros_like(slope)
+        vertex[[number[pair] for pair in zip(lo.tolist(), hi.tolist())]] = 1.0
+        return vertex
+
+    if int(lmo(torch.zeros(len(ends))).sum()) != nodes - 1:
+        raise BadSetting("task: the graph is not connected: it has no spanning tree")
+    return Set(lmo=lmo)
+
+
+def onto_simplex(u: Tensor, total: float) -> Tensor:
+    """The closest point with non-negative coordinates that sum to `total` (Duchi et al., 2008)."""
+    sorted_u = u.sort(descending=True).values
+    shift = (sorted_u.cumsum(0) - total) / torch.arange(1, len(u) + 1).to(u)
+    last = int((sorted_u > shift).sum()) - 1
+    return (u - shift[last]).clamp(min=0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,3 +41,60 @@ def neumann(product: Callable[[Tensor], Tensor], b: Tensor, eta: float, terms: i
         r = r - eta * product(r)
         total = total + r
     return eta * total
+
+
+def top_singular(
+    matrix: Tensor, accuracy: float = 0.0, steps: int = 300
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(u, sigma, v): the largest singular value to `accuracy`, from below, and unit vectors with
+    u^T matrix v = sigma.
+
+    Golub-Kahan-Lanczos bidiagonalisation with full reorthogonalisation (Golub and Van Loan,
+    Matrix Computations, section 10.4) from a fixed random vector: two products with the matrix an
+    iteration. It ends where the residual r of the best Ritz triplet says that sigma is off by no
+    more than `accuracy`: by |r| at most, and by |r|^2 / gap once the gap to the second is larger
+    than |r|. An accuracy below 1e-10 sigma is taken for that.
+    """
+    rows, columns = matrix.shape
+    if columns > rows:
+        v, sigma, u = top_singular(matrix.T, accuracy, steps)
+        return u, sigma, v
+    rng = torch.Generator().manual_seed(0)
+    v = torch.randn(columns, generator=rng, dtype=torch.float64).to(matrix)
+    v = v / v.norm()
+    lefts = matrix.new_zeros(min(steps, columns), rows)
+    rights = matrix.new_zeros(min(steps, columns) + 1, columns)
+    rights[0] = v
+    alphas: list[float] = []
+    betas: list[float] = []
+    for k in range(len(lefts)):
+        u = matrix @ rights[k]
+        u = u - lefts[:k].T @ (lefts[:k] @ u)
+        u = u - lefts[:k].T @ (lefts[:k] @ u)  # twice is enough
+        alpha = float(u.norm())
+        if alpha == 0:
+            break
+        lefts[k] = u / alpha
+        w = matrix.T @ lefts[k]
+        w = w - rights[: k + 1].T @ (rights[: k + 1] @ w)
+        w = w - rights[: k + 1].T @ (rights[: k + 1] @ w)
+        beta = float(w.norm())
+        alphas.append(alpha)
+        betas.append(beta)
+        found = k + 1 == len(lefts) or beta <= 1e-14 * alphas[0]
+        if found or k < 4 or k % 3 == 0:
+            small = np.diag(alphas) + np.diag(betas[:-1], 1)
+            p, values, q = np.linalg.svd(small)
+            residual = beta * abs(p[-1, 0])
+            gap = values[0] - values[1] if k else 0.0
+            off = residual**2 / gap if gap > residual else residual
+            if found or off <= max(accuracy, 1e-10 * values[0]):
+                break
+        rights[k + 1] = w / beta
+    if not alphas:  # the matrix maps a random vector to zero: it is zero
+        return matrix.new_ones(rows) / rows**0.5, matrix.new_zeros(()), v
+    count = len(alphas)
+    to = torch.as_tensor
+    left = lefts[:count].T @ to(p[:, 0].copy()).to(matrix)
+    right = rights[:count].T @ to(q[0].copy()).to(matrix)
+    return left / left.norm(), matrix.new_tensor(values[0]), right / right.norm()

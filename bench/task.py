@@ -51,7 +51,7 @@ class Set:
     """A feasible set, known by its projection, its linear minimisation oracle, or both."""
 
     project: Callable[[Tensor], Tensor] | None = None
-    lmo: Callable[[Tensor], Tensor] | None = None  # slope -> argmin <slope, .>
+    lmo: Callable[[Tensor, float], Tensor] | None = None  # slope, accuracy -> argmin <slope, .>
 
 
 def no_data(rng: Generator, step: int, size: int | None) -> Batch:
