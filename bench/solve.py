@@ -56,9 +56,14 @@ def top_singular(
     than |r|. An accuracy below 1e-10 sigma is taken for that.
     """
     rows, columns = matrix.shape
+    scale = float(matrix.abs().max())
+    if scale == 0:
+        one = matrix.new_ones(())
+        return one.expand(rows) / rows**0.5, 0 * one, one.expand(columns) / columns**0.5
+    matrix, accuracy = matrix / scale, accuracy / scale  # squares neither vanish nor overflow
     if columns > rows:
         v, sigma, u = top_singular(matrix.T, accuracy, steps)
-        return u, sigma, v
+        return u, scale * sigma, v
     rng = torch.Generator().manual_seed(0)
     v = torch.randn(columns, generator=rng, dtype=torch.float64).to(matrix)
     v = v / v.norm()
@@ -72,7 +77,9 @@ def top_singular(
         u = u - lefts[:k].T @ (lefts[:k] @ u)
         u = u - lefts[:k].T @ (lefts[:k] @ u)  # twice is enough
         alpha = float(u.norm())
-        if alpha == 0:
+        if alpha <= 1e-13 * max(alphas + betas, default=0.0):
+            small = np.diag([*alphas, 0.0]) + np.diag(betas, 1)  # matrix rights = lefts small
+            p, values, q = np.linalg.svd(small[:-1] if k else small)
             break
         lefts[k] = u / alpha
         w = matrix.T @ lefts[k]
@@ -81,20 +88,15 @@ def top_singular(
         beta = float(w.norm())
         alphas.append(alpha)
         betas.append(beta)
-        found = k + 1 == len(lefts) or beta <= 1e-14 * alphas[0]
-        if found or k < 4 or k % 3 == 0:
-            small = np.diag(alphas) + np.diag(betas[:-1], 1)
-            p, values, q = np.linalg.svd(small)
+        found = k + 1 == len(lefts) or beta <= 1e-13 * max(alphas)
+        if found or (k > 5 and k % 3 == 0):  # sooner a smaller value may look like the largest
+            p, values, q = np.linalg.svd(np.diag(alphas) + np.diag(betas[:-1], 1))
             residual = beta * abs(p[-1, 0])
             gap = values[0] - values[1] if k else 0.0
             off = residual**2 / gap if gap > residual else residual
             if found or off <= max(accuracy, 1e-10 * values[0]):
                 break
         rights[k + 1] = w / beta
-    if not alphas:  # the matrix maps a random vector to zero: it is zero
-        return matrix.new_ones(rows) / rows**0.5, matrix.new_zeros(()), v
-    count = len(alphas)
-    to = torch.as_tensor
-    left = lefts[:count].T @ to(p[:, 0].copy()).to(matrix)
-    right = rights[:count].T @ to(q[0].copy()).to(matrix)
-    return left / left.norm(), matrix.new_tensor(values[0]), right / right.norm()
+    left = lefts[: len(p)].T @ torch.as_tensor(p[:, 0].copy()).to(matrix)
+    right = rights[: len(q)].T @ torch.as_tensor(q[0].copy()).to(matrix)
+    return left / left.norm(), matrix.new_tensor(scale * values[0]), right / right.norm()

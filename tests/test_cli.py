@@ -50,6 +50,11 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "no override": (("toy_coreset",), ("toy_coreset", "EQUAL")),
     "an interpolation to nothing": (("algorithm.inner_lr=${nope}",), ("nope",)),
+    "a target of nothing": (("run.target=0.1",), ("run.until=None", "both")),
+    "a target of a metric that is not": (
+        ("task=quadratic", "run.until=los", "run.target=0.1"),
+        ("run.until=los", "objective"),
+    ),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
 }
@@ -263,6 +268,26 @@ def test_a_time_budget_ends_a_run(cli: Cli, tmp_path: Path) -> None:
     last = json.loads((folder(tmp_path) / "summary.json").read_text())["last"]
     assert 0.5 <= last["seconds"] < 5
     assert last["step"] < 1_000_000
+
+
+def test_a_run_ends_where_its_target_is_reached(cli: Cli, tmp_path: Path) -> None:
+    """At the first measurement at or below it; killed after that row, it does not go on."""
+    command = (
+        "task=quadratic", "algorithm=itd", "algorithm.inner_lr=0.5", "run.steps=100000",
+        "run.every=2", "run.until=hypergradient_norm", "run.target=0.5", "run.checkpoint=0",
+    )  # fmt: skip
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    (found,) = (tmp_path / "runs").rglob("summary.json")
+    rows = [json.loads(line) for line in (found.parent / "history.jsonl").read_text().splitlines()]
+    assert rows[-1]["hypergradient_norm"] <= 0.5 < rows[-2]["hypergradient_norm"]
+    found.unlink()
+    again = cli(*command)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(found.read_text())["last"]["step"] == rows[-1]["step"]
+    other = cli(*command, "run.target=0.25")
+    assert other.returncode == 0
+    assert len(list((tmp_path / "runs").rglob("summary.json"))) == 2
 
 
 def test_help_imports_nothing_heavy(cli: Cli) -> None:

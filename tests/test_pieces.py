@@ -5,7 +5,6 @@ import torch
 
 from bench.descent import Descent, adam, descent, gd, heavy_ball_descent
 from bench.rng import Draw, generator
-from bench.sets import box
 from bench.solve import cg, neumann
 from bench.task import Task
 
@@ -64,15 +63,3 @@ def test_neumann_is_the_series() -> None:
     A, b = torch.diag(torch.tensor([0.5, 1.5]).double()), torch.tensor([1.0, 2.0]).double()
     terms = [torch.linalg.matrix_power(torch.eye(2).double() - 0.4 * A, i) @ b for i in range(8)]
     torch.testing.assert_close(neumann(lambda v: A @ v, b, 0.4, 7), 0.4 * sum(terms))
-
-
-def test_box_projects_to_the_closest_and_its_oracle_finds_the_least() -> None:
-    feasible, rng = box(-0.5, 2.0), generator("box")
-    assert feasible.project is not None
-    assert feasible.lmo is not None
-    point, slope = torch.randn(2, 6, generator=rng, dtype=torch.float64) * 3
-    projected, vertex = feasible.project(point), feasible.lmo(slope)
-    for _ in range(200):
-        other = torch.rand(6, generator=rng, dtype=torch.float64) * 2.5 - 0.5
-        assert (point - projected) @ (other - projected) <= 1e-12
-        assert slope @ vertex <= slope @ other + 1e-12
