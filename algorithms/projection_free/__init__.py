@@ -1,0 +1,1 @@
+"""Methods that reach a feasible set through its linear minimisation oracle, and their rivals."""

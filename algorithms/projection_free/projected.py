@@ -1,0 +1,54 @@
+"""What projection-free methods are held against: projected gradient descent, and projected SVRG in
+minibatches (Reddi, Hefny, Sra, Poczos, Smola, ICML 2016; Reddi et al., NeurIPS 2016, ProxSVRG).
+
+Paper -> here: eta -> lr, m -> epoch, b -> batch.
+
+Per step: 1 gradient of f; SVRG 2 and 1 of all the data at the start of an epoch; 1 projection.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def projected_gradient(lr: Positive, batch: Count | None = None) -> Algorithm:
+    """x = P(x - lr grad f(x))."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        slope = o.f_x(s.x, s.y, draw.f(batch))
+        return State(o.project(s.x - lr * slope), s.y), {"slope_sq": slope.square().sum()}
+
+    return Algorithm(State, step)
+
+
+class SvrgState(NamedTuple):
+    x: Tensor
+    y: Tensor
+    snapshot: Tensor
+    full: Tensor
+
+
+def svrg(lr: Positive, epoch: Count = 10, batch: Count | None = None) -> Algorithm:
+    """Its theory has epoch = n^(1/3) and batch = n^(2/3)."""
+
+    def step(o: Oracle, s: SvrgState, draw: Draw) -> tuple[SvrgState, dict[str, Tensor]]:
+        snapshot, full = s.snapshot, s.full
+        if draw.step % epoch == 0:
+            snapshot, full = s.x, o.f_x(s.x, s.y, draw.f(None))
+        sample = draw.f(batch)
+        v = o.f_x(s.x, s.y, sample) - o.f_x(snapshot, s.y, sample) + full
+        new = o.project(s.x - lr * v)
+        return SvrgState(new, s.y, snapshot, full), {"slope_sq": v.square().sum()}
+
+    return Algorithm(lambda x, y: SvrgState(x, y, x, torch.zeros_like(x)), step)

@@ -1,0 +1,150 @@
+"""Robust matrix completion on a nuclear-norm ball (Qu, Li, Xu, ICML 2018, section 6.1.1):
+
+    F(x) = sum over observed (i, j) of 1 - exp(-(x_ij - Y_ij)^2 / sigma),   |x|_* <= radius.
+
+A sum, as in equation (9): F is 2 / sigma-smooth. With a mean the tolerance 1 / N of the prox steps
+would be met at once. A batch b of the n entries stands for the whole: (n / |b|) times its own sum.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.sets import nuclear_ball
+from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
+from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.stationarity import spectrum, stationarity
+
+
+def completion(
+    context: Context,
+    rows: Count = 200,
+    columns: Count = 200,
+    rank: Count = 5,
+    radius: Positive = 5.0,
+    sigma: Positive = 1.0,
+    observed: Fraction = 0.1,
+    noisy: Fraction = 0.05,
+    magnitude: NonNegative = 3.0,
+    norm: Positive | None = None,
+    held_out: Fraction = 0.1,
+    gamma: Positive = 0.25,
+    file: str | None = None,
+    instance: Natural | None = None,
+) -> Task:
+    """The recipe of figure 1, or the user's own entries.
+
+    The truth has `rank` equal singular values that sum to norm (None: radius; the paper has
+    radius = rank = 5 and 8, as if they were 1 each). Each entry is seen with probability
+    `observed`; of those, each with probability `noisy` is shifted by noise uniform in +-magnitude.
+    file: a text file below data.root with lines "row column value" (from 0, commas or blanks), of
+    which a fraction held_out is kept for testing; rows and columns are then its own, and rank,
+    observed, noisy, magnitude and norm are not used.
+    gamma: step of the gradient mapping; the paper does not give it; 1 / (2 L) = sigma / 4 is beta.
+    instance: names the data; None: the run's seed does. Raises BadSetting.
+    """
+    rng = generator("completion", context.seed if instance is None else instance)
+    sources: dict[str, str] = {}
+    if file is not None:
+        i, j, values, sources = _entries(context.data_root / file)
+        rows, columns = int(i.max()) + 1, int(j.max()) + 1
+        order = torch.randperm(len(i), generator=rng)
+        cut = round(held_out * len(i))
+        test, train = order[:cut], order[cut:]
+        expected = (i[test], j[test], values[test])
+        i, j, values = i[train], j[train], values[train]
+    else:
+        left = torch.linalg.qr(_normal(rng, rows, rank)).Q
+        right = torch.linalg.qr(_normal(rng, columns, rank)).Q
+        truth = (norm or radius) / rank * left @ right.T
+        i, j = (torch.rand(rows, columns, generator=rng) < observed).nonzero().T
+        hit = torch.rand(len(i), generator=rng) < noisy
+        noise = magnitude * (2 * torch.rand(len(i), generator=rng, dtype=torch.float64) - 1)
+        values = truth[i, j] + torch.where(hit, noise, 0.0)
+        expected = None
+    n = len(values)
+    if n == 0:
+        raise BadSetting(f"task.observed={observed}: nothing is observed; write a larger number")
+    device, dtype = context.device, context.dtype
+    i, j, values = i.to(device), j.to(device), values.to(device, dtype)
+    everything = torch.arange(n, device=device)
+    feasible = nuclear_ball(radius)
+
+    def upper(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        off = x[i[batch], j[batch]] - values[batch]
+        return (1 - torch.exp(-off.square() / sigma)).sum() * (n / len(batch))
+
+    def grad(x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
+        a, b = i[batch], j[batch]
+        off = x[a, b] - values[batch]
+        slope = 2 / sigma * off * torch.exp(-off.square() / sigma) * (n / len(batch))
+        f_x = torch.zeros_like(x).index_put((a, b), slope, accumulate=True) if "x" in wrt else None
+        return f_x, (torch.zeros_like(y) if "y" in wrt else None)
+
+    def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        if size is None:
+            return everything
+        return torch.randint(n, (size,), generator=rng).to(device)
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        slope = grad(x, y, everything, "x")[0]
+        assert slope is not None
+        if expected is None:
+            error = (x - truth.to(x)).square().mean().sqrt()
+        else:
+            a, b, v = (t.to(device) for t in expected)
+            error = (x[a, b] - v.to(x)).square().mean().sqrt() if len(v) else x.new_zeros(())
+        return {
+            "objective": upper(x, y, everything),
+            **stationarity(feasible, x, slope, gamma),
+            **spectrum(x),
+            "error": error,
+        }
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        return torch.zeros(rows, columns, dtype=dtype, device=device), values.new_zeros(0)
+
+    return Task(
+        upper=upper,
+        init=init,
+        evaluate=evaluate,
+        metric="mapping_sq",
+        draw_upper=draw,
+        count=len,
+        rows=lambda batch, a, b: batch[a:b],
+        feasible=feasible,
+        upper_derivatives=Derivatives(grad),
+        sources=sources,
+    )
+
+
+def _normal(rng: Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def _entries(path: Path) -> tuple[Tensor, Tensor, Tensor, dict[str, str]]:
+    """(rows, columns, values) of a coordinate file and its checksum."""
+    try:
+        content = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
+        raise BadSetting(f"task.file={path.name}: {path}: {reason}") from None
+    try:
+        table = np.loadtxt(content.replace(",", " ").splitlines(), ndmin=2)
+    except ValueError as error:
+        raise BadSetting(f"task.file={path.name}: {error}") from None
+    if table.shape[1] != 3 or len(table) == 0 or (table[:, :2] < 0).any():
+        raise BadSetting(
+            f"task.file={path.name}: write lines of three numbers: row column value, from 0"
+        )
+    places = torch.from_numpy(table[:, :2]).long()
+    if not np.array_equal(places.numpy(), table[:, :2]):
+        raise BadSetting(f"task.file={path.name}: rows and columns must be whole numbers")
+    if len(places.unique(dim=0)) != len(places):
+        raise BadSetting(f"task.file={path.name}: an entry is there twice")
+    checksum = hashlib.sha256(content.encode()).hexdigest()
+    return places[:, 0], places[:, 1], torch.from_numpy(table[:, 2].copy()), {path.name: checksum}

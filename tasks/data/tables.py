@@ -1,0 +1,57 @@
+"""Tabular data sets with classes, from `data.root`; digits is bundled with scikit-learn."""
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bench.settings import BadSetting
+from bench.task import Context
+
+Name = Literal["digits", "covertype", "aloi", "sensorless"]
+LIBSVM = {"aloi": "aloi.scale", "sensorless": "Sensorless.scale"}  # below data.root/libsvm
+
+
+def table(name: Name, context: Context) -> tuple[Tensor, Tensor, dict[str, str]]:
+    """(features [n, d] float32, classes [n] int64, source -> SHA-256); raises BadSetting.
+
+    Aloi and Sensorless are read in the format of the LIBSVM collection, where the paper's are from;
+    Covertype as scikit-learn keeps it.
+    """
+    from sklearn.datasets import fetch_covtype, load_digits, load_svmlight_file
+
+    if name == "digits":
+        digits = load_digits()
+        checksum = hashlib.sha256(digits.data.tobytes() + digits.target.tobytes()).hexdigest()
+        features, classes = digits.data, digits.target
+        sources = {"sklearn.datasets.load_digits": checksum}
+    elif name == "covertype":
+        home = context.data_root / "scikit_learn_data"
+        try:
+            found = fetch_covtype(data_home=str(home), download_if_missing=context.download)
+        except OSError as error:
+            raise _absent(name, home, str(error)) from None
+        features, classes = found.data, found.target
+        checksum = hashlib.sha256(features.tobytes() + classes.tobytes()).hexdigest()
+        sources = {"sklearn.datasets.fetch_covtype": checksum}
+    else:
+        file = context.data_root / "libsvm" / LIBSVM[name]
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise _absent(name, file, error.strerror or "cannot be read") from None
+        try:
+            sparse, classes = load_svmlight_file(str(file))
+        except ValueError as error:
+            raise BadSetting(f"task.source={name}: {file}: {error}") from None
+        features, sources = sparse.toarray(), {file.name: hashlib.sha256(content).hexdigest()}
+    return torch.from_numpy(features).float(), torch.from_numpy(classes).long(), sources
+
+
+def _absent(name: str, place: Path, why: str) -> BadSetting:
+    return BadSetting(
+        f"task.source={name}: {place}: {why}; put the file there, or write task.source=digits"
+        + (" or data.download=true" if name == "covertype" else "")
+    )

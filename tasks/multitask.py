@@ -1,0 +1,183 @@
+"""Nonconvex multitask classification on a nuclear-norm ball (Qu, Li, Xu, ICML 2018, sections 6.1.2
+and 6.2):
+
+    F(x) = (1/N) sum over tasks t and samples j of (y_tj - 1 / (1 + exp(<x_t, a_tj> + b_t)))^2,
+
+x in R^{(d+1) x tasks}, |x|_* <= radius. The paper's equation (2) has a sum and free biases b: a
+mean here, as in its equation (8), and the biases are x's last row, inside the ball, as the linear
+minimisation would be unbounded otherwise.
+"""
+
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.sets import nuclear_ball
+from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
+from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.data.tables import table
+from tasks.stationarity import spectrum, stationarity
+
+Source = Literal["synthetic", "digits", "covertype", "aloi", "sensorless"]
+
+
+class Samples(NamedTuple):
+    """features [N, d + 1], the last 1; labels [N] in {0, 1}; tasks [N], in ascending order."""
+
+    features: Tensor
+    labels: Tensor
+    tasks: Tensor
+
+
+def multitask(
+    context: Context,
+    source: Source = "synthetic",
+    groups: Count = 50,
+    similar: Count = 5,
+    samples: Count = 1000,
+    features: Count = 300,
+    radius: Positive = 10.0,
+    versions: Count = 5,
+    noise: NonNegative = 0.05,
+    most: Count | None = None,
+    held_out: Fraction = 0.1,
+    gamma: Positive = 1.0,
+    instance: Natural | None = None,
+) -> Task:
+    """Synthetic: `groups` of `similar` tasks each, `samples` each of `features` features.
+
+    A real data set: every class makes `versions` tasks, its samples (at most `most` of them)
+    against as many of the other classes, features scaled to [-1, 1] and shifted by normal noise of
+    deviation `noise`, which the paper calls small. A fraction held_out of the samples is for
+    testing. gamma: step of the gradient mapping. instance: names the data; None: the run's seed
+    does. Raises BadSetting.
+    """
+    rng = generator("multitask", context.seed if instance is None else instance)
+    sources: dict[str, str] = {}
+    if source == "synthetic":
+        data = synthetic(rng, groups, similar, samples, features)
+    else:
+        pixels, classes, sources = table(source, context)
+        data = noisy_versions(rng, pixels, classes, versions, noise, most)
+    keep = torch.rand(len(data.tasks), generator=rng) >= held_out
+    train, test = (Samples(*(part[mask] for part in data)) for mask in (keep, ~keep))
+    counts = torch.bincount(train.tasks)
+    if (counts == 0).any():
+        raise BadSetting(f"task.held_out={held_out}: a task has no sample left; write less")
+    ends = [0, *counts.cumsum(0).tolist()]
+    device, dtype = context.device, context.dtype
+    train, test = (
+        Samples(s.features.to(device, dtype), s.labels.to(device, dtype), s.tasks.to(device))
+        for s in (train, test)
+    )
+    n, width = train.features.shape
+    everything = torch.arange(n, device=device)
+    feasible = nuclear_ball(radius)
+
+    def answers(x: Tensor, of: Samples) -> Tensor:
+        """1 / (1 + exp(<x_t, a>)), [N]."""
+        return torch.sigmoid(-(of.features * x.T[of.tasks]).sum(1))
+
+    def blocks() -> list[tuple[int, int, int]]:
+        return [(t, a, b) for t, (a, b) in enumerate(pairwise(ends))]
+
+    def all_answers(x: Tensor) -> Tensor:
+        return torch.cat([torch.sigmoid(-train.features[a:b] @ x[:, t]) for t, a, b in blocks()])
+
+    def some(batch: Batch) -> Samples:
+        return Samples(*(part[batch] for part in train))
+
+    def upper(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        if batch is everything:
+            return (train.labels - all_answers(x)).square().mean()
+        part = some(batch)
+        return (part.labels - answers(x, part)).square().mean()
+
+    def grad(x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
+        f_y = torch.zeros_like(y) if "y" in wrt else None
+        if "x" not in wrt:
+            return None, f_y
+        part = train if batch is everything else some(batch)
+        s = all_answers(x) if batch is everything else answers(x, part)
+        slope = 2 * (part.labels - s) * s * (1 - s) / len(s)
+        if batch is everything:
+            columns = [part.features[a:b].T @ slope[a:b] for _, a, b in blocks()]
+            return torch.stack(columns, 1), f_y
+        sums = x.new_zeros(x.T.shape).index_add(0, part.tasks, slope[:, None] * part.features)
+        return sums.T.contiguous(), f_y
+
+    def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        if size is None:
+            return everything
+        return torch.randint(n, (size,), generator=rng).to(device)
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        slope = grad(x, y, everything, "x")[0]
+        assert slope is not None
+        right = (answers(x, test) > 0.5) == (test.labels > 0.5)
+        return {
+            "objective": upper(x, y, everything),
+            **stationarity(feasible, x, slope, gamma),
+            **spectrum(x),
+            "test_accuracy": right.to(x).mean() if len(right) else x.new_zeros(()),
+        }
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        return train.features.new_zeros(width, len(counts)), train.features.new_zeros(0)
+
+    return Task(
+        upper=upper,
+        init=init,
+        evaluate=evaluate,
+        metric="objective",
+        draw_upper=draw,
+        count=len,
+        rows=lambda batch, a, b: batch[a:b],
+        feasible=feasible,
+        upper_derivatives=Derivatives(grad),
+        sources=sources,
+    )
+
+
+def synthetic(rng: Generator, groups: int, similar: int, samples: int, features: int) -> Samples:
+    """Section 6.1.2: group i has U_i with standard normal entries, D_i diagonal, uniform on (1, 2),
+    and a true (theta, b) of signs; its task k has covariance U_i (D_i + Delta_ik) U_i^T with
+    Delta_ik uniform on (0, .1), and P(y = 1) = 1 / (1 + exp(<theta, a> + b))."""
+    parts, labels = [], []
+    for _ in range(groups):
+        U = torch.randn(features, features, generator=rng)
+        D = 1 + torch.rand(features, generator=rng)
+        theta = (2 * torch.randint(2, (features + 1,), generator=rng) - 1).float()
+        for _ in range(similar):
+            spread = (D + 0.1 * torch.rand(features, generator=rng)).sqrt()
+            a = torch.randn(samples, features, generator=rng) * spread @ U.T
+            a = torch.cat([a, torch.ones(samples, 1)], 1)
+            chance = torch.sigmoid(-(a @ theta))
+            parts.append(a)
+            labels.append((torch.rand(samples, generator=rng) < chance).float())
+    tasks = torch.arange(groups * similar).repeat_interleave(samples)
+    return Samples(torch.cat(parts), torch.cat(labels), tasks)
+
+
+def noisy_versions(
+    rng: Generator, pixels: Tensor, classes: Tensor, versions: int, noise: float, most: int | None
+) -> Samples:
+    """Section 6.2; classes are numbered in ascending order, each with its versions in a row."""
+    low, high = pixels.min(0).values, pixels.max(0).values
+    scaled = 2 * (pixels - low) / torch.where(high > low, high - low, 1.0) - 1
+    parts, labels, tasks = [], [], []
+    for number, kind in enumerate(classes.unique().tolist()):
+        own, others = (classes == kind).nonzero()[:, 0], (classes != kind).nonzero()[:, 0]
+        own = own[torch.randperm(len(own), generator=rng)[:most]]
+        others = others[torch.randperm(len(others), generator=rng)[: len(own)]]
+        both = torch.cat([own, others])
+        truth = torch.cat([torch.ones(len(own)), torch.zeros(len(others))])
+        for version in range(versions):
+            a = scaled[both] + noise * torch.randn(len(both), pixels.shape[1], generator=rng)
+            parts.append(torch.cat([a, torch.ones(len(both), 1)], 1))
+            labels.append(truth)
+            tasks.append(torch.full((len(both),), number * versions + version))
+    return Samples(torch.cat(parts), torch.cat(labels), torch.cat(tasks))

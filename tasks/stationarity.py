@@ -1,0 +1,25 @@
+"""How far a feasible point is from stationary, for single-level problems on a set."""
+
+import torch
+from torch import Tensor
+
+from bench.task import Set
+
+
+def stationarity(feasible: Set, x: Tensor, slope: Tensor, gamma: float) -> dict[str, Tensor]:
+    """The squared gradient mapping |x - P(x - gamma slope)|^2 / gamma^2 (NCGS, section 2.3), where
+    the set has a projection, and the Frank-Wolfe gap max <slope, x - s>, where it has an oracle."""
+    found = {}
+    if feasible.project is not None:
+        mapping = (x - feasible.project(x - gamma * slope)) / gamma
+        found["mapping_sq"] = mapping.square().sum()
+    if feasible.lmo is not None:
+        found["fw_gap"] = (slope * (x - feasible.lmo(slope, 0.0))).sum()
+    return found
+
+
+def spectrum(x: Tensor) -> dict[str, Tensor]:
+    """The nuclear norm and the number of singular values above 1e-6 of the largest."""
+    values = torch.linalg.svdvals(x)
+    rank = (values > 1e-6 * values[0]).sum() if values[0] > 0 else values.new_zeros(())
+    return {"nuclear_norm": values.sum(), "rank": rank.to(x)}
