@@ -34,7 +34,7 @@ SUITED: dict[str, dict[str, Any]] = {
     "hoag": {"T": 50, "Q": 20},  # else most of the time goes to tolerances below rounding
     "random_search": {"T": 10},
     "ncgs": {"L": 1.0, "N": 300},
-    "ncgs_vr": {"L": 1.0, "N": 300},
+    "ncgs_vr": {"L": 1.0, "N": 300, "eta": 1e-6},  # with 1 / N it is there after a step
     "fw": {"L": 1.0, "diameter": 1.0},
     "projected_gradient": {"lr": 0.5},
     "svrg": {"lr": 0.5},
