@@ -139,6 +139,9 @@ def test_first_to_a_value_in_time_and_in_calls() -> None:
     verdict = judged({"kind": "first", "than": ["B"], "on": "seconds", "value": 0.8},
                      {"A": quick, "B": slow})  # fmt: skip
     assert f"= {math.log(3):.4g}" in verdict.statistic  # 60 seconds against 20
+    claim = {"kind": "first", "than": ["B"], "on": "seconds", "value": 0.8}
+    assert judged({**claim, "factor": 2.9}, {"A": quick, "B": slow}).word == "holds"
+    assert judged({**claim, "factor": 3.1}, {"A": quick, "B": slow}).word == "fails"
 
 
 def test_first_to_a_share_of_ones_own_gain() -> None:

@@ -161,7 +161,7 @@ def measured(
                         a, b, lambda x, y: _log_ratio(reached(y, claim), reached(x, claim))
                     )
                     what = f"log({label(claim.on)} of {b} / {a}) to the target"
-                    yield part(what, values, 0.0, math.inf)
+                    yield part(what, values, math.log(claim.factor), math.inf)
             case Slope():
                 low = -math.inf if claim.at_least is None else claim.at_least
                 high = math.inf if claim.at_most is None else claim.at_most

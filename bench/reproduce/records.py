@@ -169,7 +169,11 @@ def again(old: Record, spec: Spec) -> dict[str, dict[str, ClaimRecord]]:
         dumped = {key: claim.model_dump(mode="json") for key, claim in asked.items()}
         kept = old.claims.get(variant, {})
         for key in {**asked, **kept}:
-            if key not in kept or key not in asked or terms(kept[key].claim) != terms(dumped[key]):
+            if (
+                key not in kept
+                or key not in asked
+                or terms(defaults(asked[key]) | kept[key].claim) != terms(dumped[key])
+            ):
                 raise BadSetting(
                     f"{shown(path(old.artifact, old.budget))}: claims.{key} ({variant}) is not the "
                     f"spec's: write reproduce report {old.artifact} --budget {old.budget} --record"
@@ -188,6 +192,16 @@ def again(old: Record, spec: Spec) -> dict[str, dict[str, ClaimRecord]]:
 def terms(claim: Mapping[str, Any]) -> dict[str, Any]:
     """What is judged: not how it is worded."""
     return {key: value for key, value in claim.items() if key not in ("text", "failing")}
+
+
+def defaults(claim: AnyClaim) -> dict[str, Any]:
+    """What a record from before a field was there says without it."""
+    fields = type(claim).model_fields.items()
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in fields
+        if not field.is_required()
+    }
 
 
 def path(artifact: str, budget: str, results: Path = RESULTS) -> Path:

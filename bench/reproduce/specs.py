@@ -218,7 +218,7 @@ class Diverges(Claim):
 
 
 class First(Claim):
-    """Each row reaches the target at a smaller `on` than every other; paired over seeds.
+    """Each row reaches the target at less than 1 / factor of every other's `on`; paired over seeds.
 
     The target is `value` of the metric, or the fraction `gain` of what the run itself gains from
     its first to its best value. A run that never reaches it is before none and behind every one
@@ -231,6 +231,7 @@ class First(Claim):
     than: Annotated[list[str], Field(min_length=1)]
     value: Finite | None = None
     gain: Positive | None = None
+    factor: Positive = 1.0
 
     @property
     def metrics(self) -> list[str]:
