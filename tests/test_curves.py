@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.reproduce import curves, records, tables
+from bench.reproduce import curves, drawings, records, tables
 from bench.reproduce.plan import Job, Plan, Row, Run
 from bench.reproduce.specs import Artifact, Metric, Point, Published, Spec, load_book, number
 
@@ -111,3 +111,21 @@ def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
     assert [number(v) for v in (-0.0, -1.5, 1e-7, math.inf, 12345.6)] == [
         "0", "−1.5", "1e−07", "∞", "1.235e+04",
     ]  # fmt: skip
+
+
+def test_costs_are_drawn_against_what_they_grow_with(tmp_path: Path) -> None:
+    """A panel per cost, the method in the legend, its points and the stated order's line."""
+    artifact, method = BOOK.artifacts["stocbio/table1"], BOOK.methods["aid_bio"]
+    (tmp_path / "stocbio").mkdir()
+    lines = [
+        {
+            "metric": "gradients of g", "against": "κ", "order": 4.0,
+            "points": [(10, 3e3), (100, 5e5)], "method": method,
+        }
+    ]  # fmt: skip
+    ((words, name),) = drawings.scalings(artifact, {"paper": lines}, tmp_path)
+    picture = (tmp_path / "stocbio" / name).read_text()
+    for part in ("gradients of g", "κ", "AID-BiO"):
+        assert part in picture
+    assert picture.count(f"stroke: {method.colour}") >= 3
+    assert "stated order" in words

@@ -120,6 +120,13 @@ def test_an_artifacts_page(
         assert "optimum of the problem: paper (3.0, 1.0), code (1.8, 0.4)" in " ".join(text.split())
         assert "fails" in text
     else:
+        pictures = page.evaluate(
+            "[...document.querySelectorAll('figure img')].map(i => [i.naturalWidth, i.alt])"
+        )
+        assert len(pictures) == 2  # one per variant
+        for wide, words in pictures:
+            assert wide > 100
+            assert "weights of the training samples" in words
         assert "not built yet" in text
         assert "Published and measured" in text
 

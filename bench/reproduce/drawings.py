@@ -152,7 +152,7 @@ def scalings(
                 for line in (one for one in lines if (one["against"], one["metric"]) == kind):
                     method, (x, y) = line["method"], zip(*line["points"])
                     (handles[method.label],) = panel.loglog(
-                        x, y, "o-", color=method.colour, ls=DASHES[method.dash], ms=4, lw=1.4
+                        x, y, marker="o", color=method.colour, ls=DASHES[method.dash], ms=4, lw=1.4
                     )
                     if line["order"] is not None:
                         bound = [y[0] * (at / x[0]) ** line["order"] for at in x]
