@@ -95,6 +95,6 @@ def claim_rows(
         n = max(
             len(p.values) for g in verdicts.values() for k in grown & g.keys() for p in g[k].parts
         )
-        text = "Costs grow no faster than stated"
+        text = "How costs grow: slopes as stated"
         found.append([f"`{artifact.id}`", f"{record.budget}, {n}", text, *cells])
     return found
