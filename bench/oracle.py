@@ -115,10 +115,10 @@ class Oracle:
     def _grad(self, what: str, x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
         self._count(what, batch)
         upper = what == "grad_f"
+        loss = self.task.upper if upper else self._lower
         closed = self.task.upper_derivatives if upper else self.task.lower_derivatives
         if closed is not None:
             return closed.grad(x, y, batch, wrt)
-        loss = self.task.upper if upper else self._lower
         with torch.enable_grad():
             x, y = _leaf(x), _leaf(y)
             return _partials(loss(x, y, batch), x, y, wrt)
@@ -127,12 +127,12 @@ class Oracle:
         self, x: Tensor, y: Tensor, zeta: Batch
     ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
         """(slope, product) at (x, y), as `Derivatives` has them."""
-        closed = self.task.lower_derivatives
+        lower, closed = self._lower, self.task.lower_derivatives
         if closed is not None and closed.linearise is not None:
             return closed.linearise(x, y, zeta)
         with torch.enable_grad():
             x, y = _leaf(x), _leaf(y)
-            slope = _second(_partials(self._lower(x, y, zeta), x, y, "y", create_graph=True))
+            slope = _second(_partials(lower(x, y, zeta), x, y, "y", create_graph=True))
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
             return _partials(slope, x, y, wrt, v, retain_graph=True)

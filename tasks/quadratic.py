@@ -66,10 +66,10 @@ def quadratic(
         return torch.bincount(i, minlength=samples).to(table) @ table / len(i)
 
     def off(i: Batch) -> Tensor:
-        return none if i is everything or not noise else mean(shift, i)
+        return mean(shift, i) if noise else none
 
     def bent(i: Batch) -> Tensor:
-        return none if i is everything or not curving else mean(bend, i)
+        return mean(bend, i) if curving else none
 
     def upper_grad(x: Tensor, y: Tensor, i: Batch, wrt: Wrt) -> Partials:
         f_x = curvature * x if "x" in wrt else None

@@ -85,6 +85,8 @@ def zero_sum(task: Task) -> Task:
         task,
         upper=upper,
         lower=lambda x, y, i: -upper(x, y, i),
+        upper_derivatives=None,
+        lower_derivatives=None,
         evaluate=evaluate,
         optimum={"x": saddle[0], "y": saddle[1]},
         metric="objective",
