@@ -17,6 +17,7 @@ from bench.rng import generator
 from bench.sets import nuclear_ball
 from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
 from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.rows import numbered
 from tasks.stationarity import spectrum, stationarity
 
 
@@ -71,7 +72,7 @@ def completion(
         raise BadSetting(f"task.observed={observed}: nothing is observed; write a larger number")
     device, dtype = context.device, context.dtype
     i, j, values = i.to(device), j.to(device), values.to(device, dtype)
-    everything = torch.arange(n, device=device)
+    everything, draw = numbered(n, device)
     feasible = nuclear_ball(radius)
 
     def upper(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
@@ -84,11 +85,6 @@ def completion(
         slope = 2 / sigma * off * torch.exp(-off.square() / sigma) * (n / len(batch))
         f_x = torch.zeros_like(x).index_put((a, b), slope, accumulate=True) if "x" in wrt else None
         return f_x, (torch.zeros_like(y) if "y" in wrt else None)
-
-    def draw(rng: Generator, step: int, size: int | None) -> Batch:
-        if size is None:
-            return everything
-        return torch.randint(n, (size,), generator=rng).to(device)
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         slope = grad(x, y, everything, "x")[0]

@@ -16,7 +16,8 @@ from torch.nn.functional import softplus
 
 from bench.rng import generator
 from bench.settings import BadSetting, Count, Fraction, NonNegative, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Sampler, Task, Wrt
+from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.rows import numbered
 
 
 def logistic(
@@ -46,7 +47,7 @@ def logistic(
     # l'' <= 1/4 and sigmoid < 1: the largest eigenvalue of g_yy is below scale^2 |a^T a / 4n| + mu
     scale = ((1 - mu) / torch.linalg.matrix_norm(a.T @ a / (4 * n), 2)).sqrt()
     a, c = ((scale * t).to(context.device, context.dtype) for t in (a, c))
-    rows_g, rows_f = (torch.arange(k, device=context.device) for k in (n, m))
+    (rows_g, draw_g), (rows_f, draw_f) = (numbered(k, context.device) for k in (n, m))
 
     def upper(x: Tensor, y: Tensor, j: Batch) -> Tensor:
         return softplus(-c[j] @ y).mean() + 0.5 * curvature * x.square().sum()
@@ -128,22 +129,14 @@ def logistic(
             "lower_error": (y - best).norm(),
         }
 
-    def draw(rows: Tensor) -> Sampler:
-        def of(rng: Generator, step: int, size: int | None) -> Batch:
-            if size is None:
-                return rows
-            return torch.randint(len(rows), (size,), generator=rng).to(rows.device)
-
-        return of
-
     def init(rng: Generator) -> tuple[Tensor, Tensor]:
         return a.new_zeros(n), a.new_zeros(q)
 
     return Task(
         upper=upper,
         lower=lower,
-        draw_upper=draw(rows_f),
-        draw_lower=draw(rows_g),
+        draw_upper=draw_f,
+        draw_lower=draw_g,
         count=len,
         rows=lambda batch, start, end: batch[start:end],
         init=init,

@@ -19,6 +19,7 @@ from bench.sets import nuclear_ball
 from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
 from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from tasks.data.tables import table
+from tasks.rows import numbered
 from tasks.stationarity import spectrum, stationarity
 
 Source = Literal["synthetic", "digits", "covertype", "aloi", "sensorless"]
@@ -74,7 +75,7 @@ def multitask(
         for s in (train, test)
     )
     n, width = train.features.shape
-    everything = torch.arange(n, device=device)
+    everything, draw = numbered(n, device)
     feasible = nuclear_ball(radius)
 
     def answers(x: Tensor, of: Samples) -> Tensor:
@@ -108,11 +109,6 @@ def multitask(
             return torch.stack(columns, 1), f_y
         sums = x.new_zeros(x.T.shape).index_add(0, part.tasks, slope[:, None] * part.features)
         return sums.T.contiguous(), f_y
-
-    def draw(rng: Generator, step: int, size: int | None) -> Batch:
-        if size is None:
-            return everything
-        return torch.randint(n, (size,), generator=rng).to(device)
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         slope = grad(x, y, everything, "x")[0]

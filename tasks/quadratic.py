@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 from bench.rng import generator
 from bench.settings import Count, NonNegative, Positive
 from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.rows import numbered
 
 
 def quadratic(
@@ -50,7 +51,7 @@ def quadratic(
     A, B, c, shift, bend = (t.to(context.device, context.dtype) for t in (A, B, c, shift, bend))
     BAB = B.T @ torch.linalg.solve(A, B)
     none = torch.zeros_like(c)
-    everything = torch.arange(samples, device=context.device)
+    everything, draw = numbered(samples, context.device)
 
     def upper(x: Tensor, y: Tensor, i: Batch) -> Tensor:
         return 0.5 * (y - c - shift[i].mean(0)).square().sum() + 0.5 * curvature * x.square().sum()
@@ -90,11 +91,6 @@ def quadratic(
             return (-(B.T @ v) if "x" in wrt else None), curved
 
         return slope, product
-
-    def draw(rng: Generator, step: int, size: int | None) -> Batch:
-        if size is None:
-            return everything
-        return torch.randint(samples, (size,), generator=rng).to(context.device)
 
     def solution(x: Tensor) -> Tensor:
         return torch.linalg.solve(A, B @ x)

@@ -13,6 +13,7 @@ from bench.rng import generator
 from bench.sets import spanning_trees
 from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
 from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.rows import numbered
 from tasks.stationarity import stationarity
 
 
@@ -46,7 +47,7 @@ def trees(
     hit = torch.rand(m, generator=rng) < noisy
     noise = magnitude * (2 * torch.rand(m, generator=rng, dtype=torch.float64) - 1)
     values = (truth + torch.where(hit, noise, 0.0)).to(context.device, context.dtype)
-    everything = torch.arange(m, device=context.device)
+    everything, draw = numbered(m, context.device)
 
     def upper(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         off = x[batch] - values[batch]
@@ -57,11 +58,6 @@ def trees(
         slope = 2 / sigma * off * torch.exp(-off.square() / sigma) * (m / len(batch))
         f_x = torch.zeros_like(x).index_add(0, batch, slope) if "x" in wrt else None
         return f_x, (torch.zeros_like(y) if "y" in wrt else None)
-
-    def draw(rng: Generator, step: int, size: int | None) -> Batch:
-        if size is None:
-            return everything
-        return torch.randint(m, (size,), generator=rng).to(context.device)
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         slope = grad(x, y, everything, "x")[0]

@@ -1,8 +1,8 @@
 """Frank-Wolfe for nonconvex losses: FW (Lacoste-Julien 2016, Algorithm 1), and the stochastic SFW,
 SVFW and SAGAFW (Reddi, Sra, Poczos, Smola, Allerton 2016, Algorithms 2 to 4).
 
-Paper -> here: theta -> x, d_t -> d, C -> L diameter^2, gamma_t -> step; for SVFW m -> epoch, b ->
-batch. The set's diameter enters as `diameter` (Frobenius for matrices).
+Paper -> here: theta -> x, d_t -> d, C -> L diameter^2, gamma_t -> gamma (FW: by `rule`); for SVFW
+m -> epoch, b -> batch. The set's diameter enters as `diameter` (Frobenius for matrices).
 
 Each step takes one linear minimisation s of the gradient (or its estimate) and moves to
 x + gamma (s - x): always feasible.
