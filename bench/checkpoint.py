@@ -18,6 +18,7 @@ def save(path: Path, name: str, s: Standing) -> None:
         "name": name,
         "step": s.step,
         "seconds": s.seconds,
+        "cpu_seconds": s.cpu_seconds,
         "calls": dict(s.calls),
         "samples": dict(s.samples),
         "leaves": leaves,
@@ -51,5 +52,6 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         Counter(content["calls"]),
         Counter(content["samples"]),
         content["seconds"],
+        content["cpu_seconds"],
         {},
     )

@@ -21,7 +21,8 @@ class Standing(NamedTuple):
     state: State
     calls: Counter[str]
     samples: Counter[str]
-    seconds: float
+    seconds: float  # of the wall clock, in steps
+    cpu_seconds: float  # of this process, all its threads, in steps
     info: Mapping[str, Tensor]  # what the last step saw; for the row, not for going on
 
 
@@ -32,7 +33,7 @@ class Diverged(Exception):
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     """The standing before the first step."""
     return Standing(
-        0, algorithm.init(*task.init(generator(seed, "init"))), Counter(), Counter(), 0.0, {}
+        0, algorithm.init(*task.init(generator(seed, "init"))), Counter(), Counter(), 0.0, 0.0, {}
     )
 
 
@@ -41,7 +42,7 @@ def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standin
     oracle = Oracle(task)
     state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
     calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
-    return Standing(s.step + 1, state, calls, samples, s.seconds, info)
+    return Standing(s.step + 1, state, calls, samples, s.seconds, s.cpu_seconds, info)
 
 
 def run(
@@ -82,11 +83,12 @@ def run(
         while s.step < steps and (seconds is None or s.seconds < seconds):
             target = min(s.step - s.step % every + every, steps)
             many = min(chunk, target - s.step)
-            begin = now()
+            begin, cpu = now(), time.process_time()
             for _ in range(many):
                 s = advance(task, algorithm, seed, s)
             spent = now() - begin
-            s = s._replace(seconds=s.seconds + spent)
+            cpu = time.process_time() - cpu
+            s = s._replace(seconds=s.seconds + spent, cpu_seconds=s.cpu_seconds + cpu)
             chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
             if s.step == target or (seconds is not None and s.seconds >= seconds):
                 measured(values := row(task, s))
@@ -99,11 +101,12 @@ def run(
 
 
 def row(task: Task, s: Standing) -> dict[str, Any]:
-    """step, seconds, the task's metrics, calls/*, samples/*; info/*: what the last step saw."""
+    """step, wall and CPU seconds, metrics, calls/*, samples/*; info/* of the last step."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     return {
         "step": s.step,
         "seconds": s.seconds,
+        "cpu_seconds": s.cpu_seconds,
         **{key: float(value) for key, value in metrics.items()},
         **{f"calls/{key}": count for key, count in sorted(s.calls.items())},
         **{f"samples/{key}": count for key, count in sorted(s.samples.items())},

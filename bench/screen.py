@@ -66,7 +66,7 @@ def show(summary: dict[str, Any], folder: Path, remark: str = "") -> None:
     if summary["status"] != "done":
         table.add_row(summary["status"], summary["reason"])
     for key, value in last.items():
-        if "/" not in key and key not in ("step", "seconds"):
+        if "/" not in key and key not in ("step", "seconds", "cpu_seconds"):
             table.add_row(key.replace("_", " "), "not finite" if value is None else f"{value:.4g}")
     for key, value in summary["references"].items():
         table.add_row(key.replace("_", " "), f"{value:.4g}", style="dim")

@@ -113,7 +113,7 @@ def finals(root: Path) -> dict[str, Any]:
         str(file.parent.relative_to(root)): {
             key: value
             for key, value in json.loads(file.read_text())["last"].items()
-            if key != "seconds"
+            if key not in ("seconds", "cpu_seconds")
         }
         for file in root.rglob("summary.json")
     }

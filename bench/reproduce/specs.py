@@ -28,7 +28,8 @@ Value = str | int | float | bool | list[int | float | str] | None
 Settings = dict[str, Value]  # Hydra path or group -> value
 Grid = dict[str, Annotated[list[Value], Field(min_length=1)]]
 
-ALWAYS = {"step", "seconds", "calls"}  # what every run has; calls: all oracle calls together
+# what every run has; calls: all oracle calls together
+ALWAYS = {"step", "seconds", "cpu_seconds", "calls"}
 COUNTED = re.compile(r"(calls|samples|info)/\w+")
 
 

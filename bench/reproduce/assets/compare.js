@@ -166,7 +166,7 @@ for (const id of ["task", "algorithm", "seed", "state"]) {
 }
 for (const [name, label] of Object.entries(data.metrics)) {
   at("metric").add(new Option(label, name, false, name === data.first));
-  if (name === "step" || name === "seconds" || name.startsWith("calls/")) at("axis").add(new Option(label, name));
+  if (["step", "seconds", "cpu_seconds"].includes(name) || name.startsWith("calls/")) at("axis").add(new Option(label, name));
 }
 at("setting").addEventListener("input", redraw);
 for (const id of ["metric", "axis", "log"]) at(id).addEventListener("change", redraw);
