@@ -24,8 +24,8 @@ PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omeg
 def name(config: Mapping[str, Any]) -> str:
     """task/algorithm/hash of what determines the result: not of where and how it is computed."""
     run = {key: config["run"][key] for key in ("steps", "every", "seconds", "dtype")}
-    if config["run"]["until"] is not None:
-        run |= {key: config["run"][key] for key in ("until", "target")}
+    optional = ("cpu_seconds", "until", "target")  # in no name before they were there
+    run |= {key: config["run"][key] for key in optional if config["run"][key] is not None}
     what = {key: config[key] for key in ("task", "algorithm", "seed")} | {"run": run}
     key = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=5).hexdigest()
     task, algorithm = (

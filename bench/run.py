@@ -53,13 +53,16 @@ def run(
     steps: int,
     every: int,
     seconds: float | None = None,
+    cpu_seconds: float | None = None,
     until: tuple[str, float] | None = None,
     start: Standing | None = None,
     measured: Callable[[dict[str, Any]], None] = lambda row: None,
     paused: Callable[[Standing], None] = lambda standing: None,
     now: Callable[[], float] = time.perf_counter,
 ) -> Standing:
-    """Take steps until there are `steps`, or `seconds` of them; measure at every `every`-th.
+    """Take steps until there are `steps` of them, or `seconds`, or `cpu_seconds`.
+
+    Measures at every `every`-th.
 
     until: (metric, value): end at the first row where the metric is at most the value.
 
@@ -68,6 +71,11 @@ def run(
     goes on to the same bits. now must wait for the device. Raises Diverged.
     """
     s = start or first(task, algorithm, seed)
+
+    def spent_up() -> bool:
+        return (seconds is not None and s.seconds >= seconds) or (
+            cpu_seconds is not None and s.cpu_seconds >= cpu_seconds
+        )
 
     def reached(values: dict[str, Any]) -> bool:
         return until is not None and values[until[0]] <= until[1]
@@ -80,7 +88,7 @@ def run(
         elif until is not None and s.step % every == 0 and reached(row(task, s)):
             return s  # it had ended, but for the closing files
         chunk = 1
-        while s.step < steps and (seconds is None or s.seconds < seconds):
+        while s.step < steps and not spent_up():
             target = min(s.step - s.step % every + every, steps)
             many = min(chunk, target - s.step)
             begin, cpu = now(), time.process_time()
@@ -90,7 +98,7 @@ def run(
             cpu = time.process_time() - cpu
             s = s._replace(seconds=s.seconds + spent, cpu_seconds=s.cpu_seconds + cpu)
             chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
-            if s.step == target or (seconds is not None and s.seconds >= seconds):
+            if s.step == target or spent_up():
                 measured(values := row(task, s))
                 if not (s.state.x.isfinite().all() and s.state.y.isfinite().all()):
                     raise Diverged(f"x or y is not finite at step {s.step}")
