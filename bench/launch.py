@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
+from threadpoolctl import threadpool_limits
 
 from bench import checkpoint, record
 from bench.algorithm import Algorithm
@@ -152,6 +153,7 @@ def chosen_device(wanted: str) -> torch.device:
 def settle(device: torch.device, threads: int) -> None:
     """What makes two runs of the same configuration the same to the last bit."""
     torch.set_num_threads(threads)
+    threadpool_limits(threads)  # numpy has threads of its own
     if device.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
 

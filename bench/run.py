@@ -62,8 +62,6 @@ def run(
 ) -> Standing:
     """Take steps until there are `steps` of them, or `seconds`, or `cpu_seconds`.
 
-    Measures at every `every`-th.
-
     until: (metric, value): end at the first row where the metric is at most the value.
 
     measured gets each row: before the first step, at multiples of `every`, and at the end.

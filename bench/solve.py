@@ -88,6 +88,7 @@ def _lanczos(a: Array, accuracy: float, steps: int) -> tuple[Array, float, Array
     rights[0] = v / np.linalg.norm(v)
     alphas: list[float] = []
     betas: list[float] = []
+    check = 6  # sooner a smaller value may look like the largest
     for k in range(most):
         u = a @ rights[k]
         for _ in range(2):  # twice is enough
@@ -105,7 +106,8 @@ def _lanczos(a: Array, accuracy: float, steps: int) -> tuple[Array, float, Array
         alphas.append(alpha)
         betas.append(beta)
         found = k + 1 == most or beta <= 1e-13 * max(alphas)
-        if found or (k > 5 and k % 3 == 0):  # sooner a smaller value may look like the largest
+        if found or k == check:
+            check += max(3, k // 5)
             p, values, q = np.linalg.svd(np.diag(alphas) + np.diag(betas[:-1], 1))
             residual = beta * abs(p[-1, 0])
             gap = values[0] - values[1] if k else 0.0

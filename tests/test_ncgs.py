@@ -11,10 +11,11 @@ from torch import Tensor
 from algorithms.projection_free.frank_wolfe import fw, sagafw, sfw, svfw
 from algorithms.projection_free.ncgs import condg, ncgs, ncgs_vr
 from algorithms.projection_free.projected import projected_gradient, svrg
+from bench import checkpoint
 from bench.algorithm import Algorithm
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
-from bench.run import advance, first
+from bench.run import advance, first, run
 from bench.sets import box, l2_ball
 from bench.settings import BadSetting
 from bench.task import Context, Set, Task
@@ -184,6 +185,22 @@ def test_every_iterate_is_feasible_and_the_loss_falls(name: str, context: Contex
             standing = advance(task, algorithm, 0, standing)
             assert float(torch.linalg.svdvals(standing.state.x).sum()) <= 2.0 * (1 + 1e-9)
     assert min(values[1:]) < values[0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_measured_iterates_stay_feasible_after_resuming(
+    name: str, context: Context, tmp_path: Path
+) -> None:
+    """From a checkpoint on disk, at every measured step; 1e-9 as above."""
+    task = completion(context, 20, 25, rank=2, radius=2.0, observed=0.5)
+    algorithm = METHODS[name]
+    half = run(task, algorithm, seed=0, steps=7, every=2)
+    checkpoint.save(tmp_path / "checkpoint.pt", "it", half)
+    start = checkpoint.load(tmp_path / "checkpoint.pt", "it", first(task, algorithm, 0))
+    rows: list[dict[str, Any]] = []
+    run(task, algorithm, seed=0, steps=15, every=2, start=start, measured=rows.append)
+    assert [row["step"] for row in rows] == [8, 10, 12, 14, 15]
+    assert all(row["nuclear_norm"] <= 2.0 * (1 + 1e-9) for row in rows)
 
 
 def partials(task: Task, size: int | None) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from bench.descent import Descent, adam, descent, gd, heavy_ball_descent
+from bench.launch import settle
 from bench.rng import Draw, generator
 from bench.solve import cg, neumann
 from bench.task import Task
@@ -63,3 +65,12 @@ def test_neumann_is_the_series() -> None:
     A, b = torch.diag(torch.tensor([0.5, 1.5]).double()), torch.tensor([1.0, 2.0]).double()
     terms = [torch.linalg.matrix_power(torch.eye(2).double() - 0.4 * A, i) @ b for i in range(8)]
     torch.testing.assert_close(neumann(lambda v: A @ v, b, 0.4, 7), 0.4 * sum(terms))
+
+
+def test_numpys_threads_are_the_runs_too() -> None:
+    before = torch.get_num_threads()
+    with threadpool_limits():  # restores
+        settle(torch.device("cpu"), 1)
+        assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+        assert torch.get_num_threads() == 1
+    torch.set_num_threads(before)

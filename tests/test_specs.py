@@ -179,6 +179,11 @@ def test_an_unknown_artifact_is_refused_and_a_paper_is_all_of_its_own() -> None:
 
 ONE = {  # theory, or no code was released
     "ncgs/fig1",
+    "ncgs/fig2",
+    "ncgs/fig3",
+    "ncgs/table1",
+    "ncgs/table2",
+    "ncgs/table3",
     "peers/hyper_cleaning",
     "stocbio/table1",
     "stocbio/table1_logistic",

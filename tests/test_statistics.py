@@ -48,6 +48,7 @@ def test_a_comparison_is_the_paired_t_test() -> None:
         ([3.0, 3.0], 0.0, math.inf, "holds"),
         ([math.inf, math.inf], 1.0, math.inf, "holds"),  # every run diverged
         ([math.inf, 0.1, 0.1], -math.inf, 1.0, "open"),  # one of three did
+        ([math.inf, -math.inf, 0.1], 0.0, math.inf, "open"),
         ([math.nan, 1.0], 0.0, math.inf, "open"),
     ],
 )

@@ -95,7 +95,9 @@ def judge(
     that all hold needs no correction. Infinite values (a run that diverged) decide by themselves
     if all values lie on one side.
     """
-    n, mean = len(values), float(np.mean(values)) if len(values) else math.nan
+    n = len(values)
+    with np.errstate(invalid="ignore"):  # infinite values of both signs have no mean
+        mean = float(np.mean(values)) if n else math.nan
     if n == 0 or np.isnan(values).any():
         return Judged("open", math.nan, None, None, n)
     if exact or (n > 1 and not np.isfinite(values).all()):
