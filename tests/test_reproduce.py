@@ -237,7 +237,9 @@ def test_check_report_record_and_findings(
     assert reproduce(*findings, "--check").returncode == 2
     assert reproduce(*findings).returncode == 0
     assert reproduce(*findings, "--check").returncode == 0
-    assert "| `mine/toy` | smoke, 1 | BOME is there at once | · | **fails** |" in readme.read_text()
+    row = "| `mine/toy` | smoke, 1 | BOME is there at once | · | **fails** |"
+    assert row in (tmp_path / "results/README.md").read_text()
+    assert "**1 fail**" in readme.read_text()
     assert readme.read_text().startswith("above\n")
     assert readme.read_text().endswith("below\n")
 

@@ -383,26 +383,27 @@ def report(
 
 @app.command()
 def findings(
-    readme: Annotated[Path, typer.Option(help="the file with the table")] = Path("README.md"),
+    readme: Annotated[Path, typer.Option(help="the file with the summary")] = Path("README.md"),
     check: Annotated[
         bool, typer.Option("--check", help="only say whether it is up to date")
     ] = False,
     results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
-    """Write the README's table of findings from the records."""
+    """Write the README's summary and results/README.md, all findings, from the records."""
     from bench.reproduce import readme as pages
 
     book = load_book(specs)
-    fresh = pages.updated(readme, book, results)
-    if check:
-        if fresh != readme.read_text():
-            raise BadSetting(
-                f"{readme}: its findings are not the records': write reproduce findings"
-            )
-        return
-    readme.write_text(fresh)
-    out.print(f"{readme}")
+    fresh = {
+        readme: pages.updated(readme, book, results),
+        results / "README.md": pages.everything(book, results),
+    }
+    for file, text in fresh.items():
+        if not check:
+            file.write_text(text)
+            out.print(f"{file}")
+        elif not file.is_file() or file.read_text() != text:
+            raise BadSetting(f"{file}: its findings are not the records': write reproduce findings")
 
 
 @app.command()

@@ -1,56 +1,119 @@
-"""The README's table of findings, written from the records alone."""
+"""The findings, from the records alone: a summary in the README, all of them in results/."""
 
+import os
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.reproduce import records, tables
-from bench.reproduce.specs import VARIANTS, Artifact, Book
+from bench.reproduce.claims import Word
+from bench.reproduce.specs import VARIANTS, Artifact, Book, Budget
 from bench.settings import BadSetting
 
 BEGIN, END = "<!-- findings: written by `reproduce findings` -->", "<!-- end of findings -->"
 
+Verdicts = Mapping[str, Mapping[str, records.ClaimRecord]]  # variant -> key of the claim
+
+
+class Found(NamedTuple):
+    artifact: Artifact
+    budget: Budget
+    record: records.Record
+    verdicts: Verdicts
+
 
 def updated(readme: Path, book: Book, results: Path) -> str:
-    """The file's text with the table as the records have it; raises BadSetting."""
+    """The file's text with the summary as the records have it; raises BadSetting."""
     text = readme.read_text()
     found = re.search(f"{re.escape(BEGIN)}.*?{re.escape(END)}", text, re.DOTALL)
     if found is None:
         raise BadSetting(f"{readme}: there is no line {BEGIN}, and after it {END}")
-    return text[: found.start()] + f"{BEGIN}\n{block(book, results)}{END}" + text[found.end() :]
+    link = os.path.relpath(results / "README.md", readme.parent)
+    fresh = summary(list(recorded(book, results)), link)
+    return text[: found.start()] + f"{BEGIN}\n{fresh}{END}" + text[found.end() :]
 
 
-def block(book: Book, results: Path) -> str:
-    """One table of verdicts per paper and one line per claim that fails."""
-    rows: list[list[str]] = []
-    lines: list[str] = []
-    counts: Counter[str] = Counter()
+def recorded(book: Book, results: Path) -> Iterator[Found]:
     for artifact in book.artifacts.values():
         for budget in artifact.spec.budgets:
             record = records.read(artifact.id, budget, results)
-            if record is None:
-                continue
-            verdicts = records.again(record, artifact.spec)
-            rows += claim_rows(artifact, record, verdicts)
-            counts.update(e.verdict.word for group in verdicts.values() for e in group.values())
-            lines += [
-                f"- `{artifact.id}`, {variant}: *{entry.claim['text']}* fails: "
-                f"{' '.join(filter(None, [because(entry, variant), entry.verdict.statistic]))}."
-                for variant, group in verdicts.items()
-                for entry in group.values()
-                if entry.verdict.word == "fails"
-            ]
-    if not rows:
+            if record is not None:
+                yield Found(artifact, budget, record, records.again(record, artifact.spec))
+
+
+def summary(found: list[Found], link: str) -> str:
+    """One row per artifact: how many of its claims hold, fail or wait."""
+    if not found:
         return "\nNothing is recorded yet.\n\n"
-    head = ["artifact", "budget, n", "claim", "paper", "code"]
-    total = ", ".join(
-        f"{counts[word]} {word}"
-        for word in ("holds", "fails", "not enough runs", "not run")
-        if counts[word]
+    rows = [
+        [
+            f"`{entry.artifact.id}`",
+            entry.artifact.spec.title,
+            f"{entry.budget}, {runs(entry)}",
+            *(
+                counted(entry.verdicts[variant].values()) if variant in entry.verdicts else "·"
+                for variant in VARIANTS
+            ),
+        ]
+        for entry in found
+    ]
+    head = ["artifact", "", "budget, n", "paper", "code"]
+    return f"\n{total(found)} [Every claim, and what its failing means]({link}).\n\n" + table(
+        head, rows
     )
-    body = tables.markdown(tables.Table("", head, rows)).partition("\n\n")[2]
-    failing = "What fails, and what it means:\n\n" + "\n".join(lines) + "\n\n" if lines else ""
-    return f"\n{total}.\n\n{body}\n{failing}"
+
+
+def everything(book: Book, results: Path) -> str:
+    """All claims, one table, and a line for each that fails."""
+    found = list(recorded(book, results))
+    rows = [row for entry in found for row in claim_rows(entry)]
+    lines = [
+        f"- `{entry.artifact.id}`, {variant}: *{claim.claim['text']}* fails: "
+        f"{' '.join(filter(None, [because(claim, variant), claim.verdict.statistic]))}."
+        for entry in found
+        for variant, group in entry.verdicts.items()
+        for claim in group.values()
+        if claim.verdict.word == "fails"
+    ]
+    head = ["artifact", "budget, n", "claim", "paper", "code"]
+    body = table(head, rows) if rows else "Nothing is recorded yet.\n"
+    failing = "## What fails, and what it means\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return (
+        f"# Findings\n\nWritten by `reproduce findings` from the records beside this file. "
+        f"{total(found)}\n\n{body}{failing}"
+    )
+
+
+def total(found: list[Found]) -> str:
+    return f"Of the claims {counted(claims(found))}." if found else ""
+
+
+def claims(found: Iterable[Found]) -> list[records.ClaimRecord]:
+    return [
+        claim for entry in found for group in entry.verdicts.values() for claim in group.values()
+    ]
+
+
+def counted(group: Iterable[records.ClaimRecord]) -> str:
+    counts = Counter(claim.verdict.word for claim in group)
+    forms: dict[Word, str] = {
+        "holds": "{} hold",
+        "fails": "**{} fail**",
+        "not enough runs": "{} open",
+        "not run": "{} not run",
+    }
+    return ", ".join(form.format(counts[w]) for w, form in forms.items() if counts[w])
+
+
+def runs(entry: Found) -> int:
+    """The most runs that a claim of these rests on."""
+    return max((len(part.values) for claim in claims([entry]) for part in claim.parts), default=0)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return tables.markdown(tables.Table("", head, rows)).partition("\n\n")[2] + "\n"
 
 
 def because(entry: records.ClaimRecord, variant: str) -> str:
@@ -58,43 +121,15 @@ def because(entry: records.ClaimRecord, variant: str) -> str:
     return str(entry.claim["failing"].get(variant, ""))
 
 
-def claim_rows(
-    artifact: Artifact,
-    record: records.Record,
-    verdicts: dict[str, dict[str, records.ClaimRecord]],
-) -> list[list[str]]:
-    keys = dict.fromkeys(key for group in verdicts.values() for key in group)
-    grown = {
-        key
-        for key in keys
-        if all(
-            group[key].claim["kind"] == "slope" and group[key].verdict.word == "holds"
-            for group in verdicts.values()
-            if key in group
-        )
-    }
-    found = []
-    for key in keys:
-        if key in grown:
-            continue
-        entries = {v: group[key] for v, group in verdicts.items() if key in group}
-        n = max(len(part.values) for entry in entries.values() for part in entry.parts)
+def claim_rows(entry: Found) -> Iterator[list[str]]:
+    for key in dict.fromkeys(key for group in entry.verdicts.values() for key in group):
+        claims = {v: group[key] for v, group in entry.verdicts.items() if key in group}
         cells = [
-            (f"**{e.verdict.text}**" if e.verdict.word == "fails" else e.verdict.text)
-            if (e := entries.get(variant))
+            (f"**{c.verdict.text}**" if c.verdict.word == "fails" else c.verdict.text)
+            if (c := claims.get(variant))
             else "·"
-            for variant in ("paper", "code")
+            for variant in VARIANTS
         ]
-        text = str(next(iter(entries.values())).claim["text"])
-        found.append([f"`{artifact.id}`", f"{record.budget}, {n}", text, *cells])
-    if grown:  # a table of complexities has dozens: those that hold are counted
-        held = [sum(key in group for key in grown) for group in verdicts.values()]
-        cells = [
-            f"{held[list(verdicts).index(v)]} hold" if v in verdicts else "·" for v in VARIANTS
-        ]
-        n = max(
-            len(p.values) for g in verdicts.values() for k in grown & g.keys() for p in g[k].parts
-        )
-        text = "How costs grow: slopes as stated"
-        found.append([f"`{artifact.id}`", f"{record.budget}, {n}", text, *cells])
-    return found
+        n = max(len(part.values) for claim in claims.values() for part in claim.parts)
+        text = str(next(iter(claims.values())).claim["text"])
+        yield [f"`{entry.artifact.id}`", f"{entry.budget}, {n}", text, *cells]
