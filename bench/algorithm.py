@@ -12,7 +12,11 @@ State = Any  # a NamedTuple of tensors (nested allowed) with at least the fields
 
 
 class Algorithm(NamedTuple):
-    """`init(x0, y0)` makes the first state; `step` makes the next one and says what it saw."""
+    """`init(x0, y0)` makes the first state; `step` makes the next one and says what it saw.
+
+    first_order: it promises to take no second derivative, and its oracle refuses them.
+    """
 
     init: Callable[[Tensor, Tensor], State]
     step: Callable[[Oracle, State, Draw], tuple[State, dict[str, Tensor]]]
+    first_order: bool = False

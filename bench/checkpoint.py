@@ -21,6 +21,7 @@ def save(path: Path, name: str, s: Standing) -> None:
         "cpu_seconds": s.cpu_seconds,
         "calls": dict(s.calls),
         "samples": dict(s.samples),
+        "totals": dict(s.totals),
         "leaves": leaves,
     }
     new = path.with_name(path.name + ".new")
@@ -54,4 +55,5 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         content["seconds"],
         content["cpu_seconds"],
         {},
+        content["totals"],
     )

@@ -18,10 +18,11 @@ class Oracle:
     Hessian, g_xy its mixed derivative. `calls` counts evaluations, `samples` weighs each by
     its batch size. A joint gradient at one point counts once. The keys are value_f, value_g,
     grad_f, grad_g, hvp_g, jvp_g, lmo and project (the last two have no samples).
+    first_order: products with second derivatives are refused.
     """
 
-    def __init__(self, task: Task):
-        self.task = task
+    def __init__(self, task: Task, first_order: bool = False):
+        self.task, self.first_order = task, first_order
         self.calls: Counter[str] = Counter()
         self.samples: Counter[str] = Counter()
 
@@ -58,6 +59,17 @@ class Oracle:
     def g_y(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
         """dg/dy, shaped as y."""
         return _second(self._grad("grad_g", x, y, zeta, "y"))
+
+    def descend_g(self, x: Tensor, y: Tensor, zeta: Batch, lr: float) -> Tensor:
+        """y - lr g_y(x, y; zeta), counted as g_y; in one pass over y where the task can."""
+        return self._descend("grad_g", x, y, zeta, lr)
+
+    def descend_penalised(
+        self, x: Tensor, y: Tensor, xi: Batch, zeta: Batch, lr: float, lam: float
+    ) -> Tensor:
+        """y - lr (f_y(x, y; xi) + lam g_y(x, y; zeta)), counted as f_y and g_y; likewise."""
+        moved = self._descend("grad_g", x, y, zeta, lr * lam)
+        return self._descend("grad_f", x, y, xi, lr, moved)
 
     def products(self, x: Tensor, y: Tensor, zeta: Batch) -> "Products":
         """Jacobian- and Hessian-vector products at (x, y), linearised once; each use counts."""
@@ -123,10 +135,23 @@ class Oracle:
             x, y = _leaf(x), _leaf(y)
             return _partials(loss(x, y, batch), x, y, wrt)
 
+    def _descend(
+        self, what: str, x: Tensor, y: Tensor, batch: Batch, lr: float, onto: Tensor | None = None
+    ) -> Tensor:
+        upper = what == "grad_f"
+        closed = self.task.upper_derivatives if upper else self.task.lower_derivatives
+        if closed is not None and closed.descend is not None:
+            self._count(what, batch)
+            return closed.descend(x, y, batch, lr, onto)
+        slope = _second(self._grad(what, x, y, batch, "y"))
+        return torch.sub(y if onto is None else onto, slope, alpha=lr)
+
     def _linearise(
         self, x: Tensor, y: Tensor, zeta: Batch
     ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
         """(slope, product) at (x, y), as `Derivatives` has them."""
+        if self.first_order:
+            raise TypeError("this method promises first order: it may take no second derivative")
         lower, closed = self._lower, self.task.lower_derivatives
         if closed is not None and closed.linearise is not None:
             return closed.linearise(x, y, zeta)

@@ -34,6 +34,11 @@ class Draw:
         """A batch for the lower loss."""
         return self._draw("lower", self.task.draw_lower, size)
 
+    def ago(self, steps: int) -> "Draw":
+        """The batches that an earlier step drew, from its first on: for methods that come back to
+        past losses."""
+        return Draw(self.task, self.seed, self.step - steps)
+
     def blocks(self, side: Literal["upper", "lower"], count: int) -> "Blocks":
         """All the data of this side in `count` blocks of rows, as equal as can be.
 

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ class Standing(NamedTuple):
     seconds: float  # of the wall clock, in steps
     cpu_seconds: float  # of this process, all its threads, in steps
     info: Mapping[str, Tensor]  # what the last step saw; for the row, not for going on
+    totals: Mapping[str, float] = MappingProxyType({})  # of the task's tally so far
 
 
 class Diverged(Exception):
@@ -32,17 +34,25 @@ class Diverged(Exception):
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     """The standing before the first step."""
-    return Standing(
-        0, algorithm.init(*task.init(generator(seed, "init"))), Counter(), Counter(), 0.0, 0.0, {}
-    )
+    state = algorithm.init(*task.init(generator(seed, "init")))
+    totals = dict.fromkeys(task.tally.names, 0.0) if task.tally else {}
+    return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals)
 
 
 def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
     """One step. The randomness of step k is named by (seed, k), so nothing else need be kept."""
-    oracle = Oracle(task)
+    oracle = Oracle(task, algorithm.first_order)
     state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
     calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
-    return Standing(s.step + 1, state, calls, samples, s.seconds, s.cpu_seconds, info)
+    return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
+
+
+def tallied(task: Task, s: Standing) -> Standing:
+    """With what the round that is to come adds to the task's sums."""
+    if task.tally is None:
+        return s
+    adds = task.tally.adds(s.state.x, s.state.y, s.step)
+    return s._replace(totals={key: s.totals[key] + float(adds[key]) for key in task.tally.names})
 
 
 def run(
@@ -66,7 +76,8 @@ def run(
 
     measured gets each row: before the first step, at multiples of `every`, and at the end.
     paused is called between chunks of steps, off the clock, with a standing from which `start`
-    goes on to the same bits. now must wait for the device. Raises Diverged.
+    goes on to the same bits. now must wait for the device. Of a task with a tally every step is
+    timed on its own. Raises Diverged.
     """
     s = start or first(task, algorithm, seed)
 
@@ -88,7 +99,8 @@ def run(
         chunk = 1
         while s.step < steps and not spent_up():
             target = min(s.step - s.step % every + every, steps)
-            many = min(chunk, target - s.step)
+            many = min(chunk, target - s.step) if task.tally is None else 1
+            s = tallied(task, s)
             begin, cpu = now(), time.process_time()
             for _ in range(many):
                 s = advance(task, algorithm, seed, s)
@@ -107,13 +119,14 @@ def run(
 
 
 def row(task: Task, s: Standing) -> dict[str, Any]:
-    """step, wall and CPU seconds, metrics, calls/*, samples/*; info/* of the last step."""
+    """step, wall and CPU seconds, metrics, totals, calls/*, samples/*; info/* of the last step."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     return {
         "step": s.step,
         "seconds": s.seconds,
         "cpu_seconds": s.cpu_seconds,
         **{key: float(value) for key, value in metrics.items()},
+        **s.totals,
         **{f"calls/{key}": count for key, count in sorted(s.calls.items())},
         **{f"samples/{key}": count for key, count in sorted(s.samples.items())},
         **{f"info/{key}": float(value) for key, value in s.info.items()},

@@ -34,6 +34,8 @@ class Derivatives(NamedTuple):
     grad(x, y, batch, wrt) -> (partial in x, partial in y).
     linearise(x, y, batch) -> (slope, product): slope() is the partial gradient in y, and
     product(v, wrt) -> (d/dx <slope, v>, d/dy <slope, v>), the mixed and the Hessian product.
+    descend(x, y, batch, lr, onto) -> y - lr slope, or onto - lr slope where `onto` is given: a
+    tensor that nobody else has, to be written into. For a large y whose slope is dense and cheap.
     """
 
     grad: Callable[[Tensor, Tensor, Batch, Wrt], Partials]
@@ -44,6 +46,7 @@ class Derivatives(NamedTuple):
         ]
         | None
     ) = None
+    descend: Callable[[Tensor, Tensor, Batch, float, Tensor | None], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,17 @@ class Set:
 
     project: Callable[[Tensor], Tensor] | None = None
     lmo: Callable[[Tensor, float], Tensor] | None = None  # slope, accuracy -> argmin <slope, .>
+
+
+class Tally(NamedTuple):
+    """What an online task sums over its rounds, such as a regret: neither timed nor counted.
+
+    adds(x, y, step) has a value for each of `names`; x and y are those that step number `step`
+    starts from, x_t and y_t, which were chosen before f_t and g_t were seen.
+    """
+
+    names: tuple[str, ...]
+    adds: Callable[[Tensor, Tensor, int], dict[str, Tensor]]
 
 
 def no_data(rng: Generator, step: int, size: int | None) -> Batch:
@@ -72,7 +86,7 @@ class Task:
     upper: Loss
     init: Callable[[Generator], tuple[Tensor, Tensor]]
     evaluate: Callable[[Tensor, Tensor, int], dict[str, Tensor]]  # neither timed nor counted
-    metric: str  # the one of `evaluate` to watch
+    metric: str  # the one of `evaluate` or `tally` to watch
     lower: Loss | None = None
     draw_upper: Sampler = no_data
     draw_lower: Sampler = no_data
@@ -87,3 +101,4 @@ class Task:
     sources: Mapping[str, str] = field(default_factory=dict)  # data file -> SHA-256
     references: Callable[[], dict[str, float]] | None = None  # lines to hold the end result against
     view: Callable[[Tensor, Tensor, int], Histogram] | None = None  # (x, y, step) at the end
+    tally: Tally | None = None

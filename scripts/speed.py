@@ -1,12 +1,17 @@
-"""Seconds per outer step on data hyper-cleaning: ours and peers', one run, the same data.
+"""Seconds per outer step: ours and peers', one run, the same data.
 
     uv run --group peers python scripts/speed.py [--boat]
+    uv run --group peers python scripts/speed.py --problem newsgroups
 
-Softmax regression, full batch, synthetic data of MNIST's shape, float32, 2 threads, T = 10 inner
-steps, K = 10 products for the linear system. Before a pair is timed its hypergradients (for BOME:
-both directions of the step) must agree; then repeats are interleaved and the median is printed.
-The peers differentiate `lower_loss` and `upper_loss` below, ours is the task of
-tasks/hyper_cleaning.py. BOAT wants an older numpy: with --boat it gets an environment of its own.
+Softmax regression, full batch, float32, 2 threads, T = 10 inner steps, K = 10 products for the
+linear system. Before a pair is timed its hypergradients (for BOME: both directions of the step)
+must agree; then repeats are interleaved and the median is printed.
+
+hyper_cleaning: synthetic data of MNIST's shape; the peers differentiate `lower_loss` and
+`upper_loss` below, ours is the task of tasks/hyper_cleaning.py. BOAT wants an older numpy: with
+--boat it gets an environment of its own.
+newsgroups: the real 20 Newsgroups, 5,657 x 130,107 for training, and the task of
+tasks/newsgroups.py; its peers differentiate losses of COO matrices, as both released codes do.
 """
 
 # This file also runs inside BOAT's environment (--worker), which has torch but neither bench nor
@@ -15,6 +20,7 @@ import argparse
 import gc
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shutil
@@ -41,11 +47,13 @@ THREADS = 2
 T = 10  # inner steps
 K = 10  # iterations of CG, terms of the Neumann series after the first
 INNER_LR = 0.05  # also the Neumann series' eta: BOAT's is the inner step size
+NEWS_LR = 1.0  # the same on 20 Newsgroups
 OUTER_LR = 100.0
 LOWER_LR = 0.01  # BOME's on y
 ETA = 0.5  # BOME's
 C = 0.01  # g has c |y|^2: well conditioned, so that float32 can agree to TOLERANCE
 TOLERANCE = 1e-4  # of |a - b| / |b|
+BOME_LOOP = f"1 grad_f, {T + 2} grad_g: the first inner step's gradient again for q"
 BOAT = "boat-torch==1.1.*"
 PEERS = "uv run --group peers python scripts/speed.py"
 
@@ -101,6 +109,9 @@ class Line:
     seconds: list[float]
     ratio: float | None
     note: str
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # (x, y) -> scalar, with the data inside
 
 
 def lower_loss(x: Tensor, y: Tensor, train: Rows) -> Tensor:
@@ -172,10 +183,6 @@ def our_contenders(p: Problem) -> list[Contender]:
     from algorithms.bilevel.aid import aid_cg, aid_neumann
     from algorithms.bilevel.bome import bome
     from algorithms.bilevel.itd import itd
-    from bench.algorithm import Algorithm
-    from bench.descent import Descent
-    from bench.oracle import Oracle
-    from bench.rng import Draw
     from bench.task import Context
     from tasks.data.images import Images, Part, Split
     from tasks.hyper_cleaning import Pretraining, hyper_cleaning
@@ -186,48 +193,63 @@ def our_contenders(p: Problem) -> list[Contender]:
     with mock.patch("tasks.hyper_cleaning.load", return_value=Split(train, val, val, val, {})):
         task = hyper_cleaning(Context(), images, Pretraining(), "stocbio", corruption=0.0, c=C)
 
-    def remembering(lr: float) -> Descent:
-        """Gradient descent whose memory is the last direction: what the pairs are compared by."""
-        return Descent(torch.zeros_like, lambda p, d, m: (p - lr * d, d))
-
-    def contender(method: str, algorithm: Algorithm) -> Contender:
-        state = algorithm.init(p.x, p.y)
-
-        def step() -> Tensor:
-            new, _ = algorithm.step(Oracle(task), state, Draw(task, 0, 0))
-            return torch.cat([new.outer, new.lower.flatten()]) if method == "BOME" else new.outer
-
-        oracle = Oracle(task)
-        algorithm.step(oracle, state, Draw(task, 0, 0))
-        counts = ", ".join(f"{n} {what}" for what, n in sorted(oracle.calls.items()))
-        return Contender(method, "ours", here(p, step), counts)
-
     outer = remembering(OUTER_LR)
+    algorithms = {
+        "AID-CG": aid_cg(outer, INNER_LR, T, K),
+        "AID-Neumann": aid_neumann(outer, INNER_LR, INNER_LR, T, K),
+        "ITD": itd(outer, INNER_LR, T),
+        "BOME": bome(outer, remembering(LOWER_LR), INNER_LR, T, ETA),
+    }
     return [
-        contender("AID-CG", aid_cg(outer, INNER_LR, T, K)),
-        contender("AID-Neumann", aid_neumann(outer, INNER_LR, INNER_LR, T, K)),
-        contender("ITD", itd(outer, INNER_LR, T)),
-        contender("BOME", bome(outer, remembering(LOWER_LR), INNER_LR, T, ETA)),
+        Contender(method, "ours", here(p, step), note)
+        for method, algorithm in algorithms.items()
+        for step, note in [our_step(task, algorithm, p.x, p.y)]
     ]
+
+
+def remembering(lr: float) -> Any:
+    """Gradient descent whose memory is the last direction: what the pairs are compared by."""
+    from bench.descent import Descent
+
+    return Descent(torch.zeros_like, lambda p, d, m: (p - lr * d, d))
+
+
+def our_step(task: Any, algorithm: Any, x: Tensor, y: Tensor) -> tuple[Callable[[], Tensor], str]:
+    """A step of this algorithm from (x, y), and what it counts."""
+    from bench.oracle import Oracle
+    from bench.rng import Draw
+
+    state = algorithm.init(x, y)
+
+    def step() -> Tensor:
+        new, _ = algorithm.step(Oracle(task), state, Draw(task, 0, 0))
+        two = hasattr(new, "lower")  # BOME steps on y as well
+        return torch.cat([new.outer, new.lower.flatten()]) if two else new.outer
+
+    oracle = Oracle(task)
+    algorithm.step(oracle, state, Draw(task, 0, 0))
+    return step, ", ".join(f"{n} {what}" for what, n in sorted(oracle.calls.items()))
 
 
 # Peers in this process
 
 
-def loop_contenders(p: Problem) -> list[Contender]:
-    """BOME written down directly with torch.autograd and torch.optim."""
+def bome_loop(
+    x_0: Tensor, y_0: Tensor, lower: Loss, upper: Loss, inner_lr: float
+) -> Callable[[], Tensor]:
+    """A step of BOME written down directly with torch.autograd and torch.optim."""
 
     def step() -> Tensor:
-        x, y, y_T = (t.clone().requires_grad_() for t in (p.x, p.y, p.y))
-        inner = torch.optim.SGD([y_T], lr=INNER_LR)
+        x, y, y_T = (t.clone().requires_grad_() for t in (x_0, y_0, y_0))
+        inner = torch.optim.SGD([y_T], lr=inner_lr)
         outer = torch.optim.SGD([{"params": [x], "lr": OUTER_LR}, {"params": [y], "lr": LOWER_LR}])
         for _ in range(T):
             inner.zero_grad()
-            lower_loss(p.x, y_T, p.train).backward()  # p.x: no gradient in x is asked for
+            lower(x_0, y_T).backward()  # x_0: no gradient in x is asked for
             inner.step()
-        f = upper_loss(y, p.val)
+        f = upper(x, y)
         f_x, f_y = torch.autograd.grad(f, (x, y), allow_unused=True, materialize_grads=True)
-        q = lower_loss(x, y, p.train) - lower_loss(x, y_T.detach(), p.train)
+        q = lower(x, y) - lower(x, y_T.detach())
         q_x, q_y = torch.autograd.grad(q, (x, y))
         with torch.no_grad():
             fq, qq = (f_x * q_x).sum() + (f_y * q_y).sum(), q_x.square().sum() + q_y.square().sum()
@@ -236,40 +258,67 @@ def loop_contenders(p: Problem) -> list[Contender]:
         outer.step()
         return torch.cat([x.grad, y.grad.flatten()])
 
-    note = f"1 grad_f, {T + 2} grad_g: the first inner step's gradient again for q"
-    return [Contender("BOME", "torch.autograd loop", here(p, step), note)]
+    return step
+
+
+def loop_contenders(p: Problem) -> list[Contender]:
+    """BOME's loop on the losses of this problem."""
+    step = bome_loop(
+        p.x,
+        p.y,
+        lambda x, y: lower_loss(x, y, p.train),
+        lambda x, y: upper_loss(y, p.val),
+        INNER_LR,
+    )
+    return [Contender("BOME", "torch.autograd loop", here(p, step), BOME_LOOP)]
+
+
+def torchopt_implicit(
+    x_0: Tensor, y_0: Tensor, lower: Loss, upper: Loss, inner_lr: float, linear_solver: Any
+) -> Callable[[], Tensor]:
+    """A step by TorchOpt's implicit differentiation."""
+    import torchopt
+
+    warnings.filterwarnings("ignore", "We've integrated functorch", FutureWarning)
+
+    def g(y: Tensor, x: Tensor) -> Tensor:
+        return lower(x, y)
+
+    @torchopt.diff.implicit.custom_root(
+        torch.func.grad(g), argnums=1, has_aux=False, solve=linear_solver
+    )
+    def solution(y: Tensor, x: Tensor) -> Tensor:
+        y = y.clone().requires_grad_()
+        inner = torch.optim.SGD([y], lr=inner_lr)
+        for _ in range(T):
+            with torch.enable_grad():
+                (y.grad,) = torch.autograd.grad(g(y, x), y)
+            inner.step()
+        return y.detach()
+
+    def step() -> Tensor:
+        x = x_0.clone().requires_grad_()
+        outer = torch.optim.SGD([x], lr=OUTER_LR)
+        upper(x, solution(y_0, x)).backward()
+        outer.step()
+        return x.grad
+
+    return step
 
 
 def torchopt_contenders(p: Problem) -> list[Contender]:
     """TorchOpt: implicit differentiation and, for ITD, its differentiable SGD."""
     import torchopt
 
-    warnings.filterwarnings("ignore", "We've integrated functorch", FutureWarning)
-
-    def g(y: Tensor, x: Tensor) -> Tensor:
-        return lower_loss(x, y, p.train)
-
     def implicit(linear_solver: Any) -> Callable[[], Tensor]:
-        @torchopt.diff.implicit.custom_root(
-            torch.func.grad(g), argnums=1, has_aux=False, solve=linear_solver
+        return torchopt_implicit(
+            p.x,
+            p.y,
+            lambda x, y: lower_loss(x, y, p.train),
+            lambda x, y: upper_loss(y, p.val),
+            INNER_LR,
+            linear_solver,
         )
-        def solution(y: Tensor, x: Tensor) -> Tensor:
-            y = y.clone().requires_grad_()
-            inner = torch.optim.SGD([y], lr=INNER_LR)
-            for _ in range(T):
-                with torch.enable_grad():
-                    (y.grad,) = torch.autograd.grad(g(y, x), y)
-                inner.step()
-            return y.detach()
-
-        def step() -> Tensor:
-            x = p.x.clone().requires_grad_()
-            outer = torch.optim.SGD([x], lr=OUTER_LR)
-            upper_loss(solution(p.y, x), p.val).backward()
-            outer.step()
-            return x.grad
-
-        return step
 
     def unrolled() -> Tensor:
         x = p.x.clone().requires_grad_()
@@ -336,6 +385,120 @@ class Linear(nn.Module):
 
 def version(package: str) -> str:
     return importlib.metadata.version(package)
+
+
+# 20 Newsgroups, in COO matrices
+
+
+@dataclass(frozen=True)
+class News:
+    """The task, its data as COO matrices with labels, and the point of every step."""
+
+    task: Any
+    train: tuple[Tensor, Tensor]
+    val: tuple[Tensor, Tensor]
+    x: Tensor
+    y: Tensor
+
+    def lower(self, x: Tensor, y: Tensor) -> Tensor:
+        """g(x, y) as hpo/l2reg.py and l2reg_on_twentynews.py have it."""
+        loss = F.cross_entropy(self.train[0] @ y, self.train[1])
+        return loss + 0.5 * (y.square() * x[:, None].exp()).mean()
+
+    def upper(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(self.val[0] @ y, self.val[1])
+
+
+def news(root: Path) -> News:
+    """Regularised as strongly as C |y|^2, for the same reason. Raises BadSetting."""
+    from bench.rng import Draw, generator
+    from bench.task import Context
+    from tasks.newsgroups import Pretraining, newsgroups
+
+    start = math.log(2 * C * 20 * 130_107)
+    task = newsgroups(
+        Context(data_root=root), Pretraining(steps=0), regulariser="code", start=start
+    )
+    draw = Draw(task, 0, 0)
+
+    def coo(batch: Any) -> tuple[Tensor, Tensor]:
+        offsets, columns, values = batch.part.features.rows
+        n, p = len(offsets) - 1, len(batch.part.features.columns.offsets) - 1
+        rows = torch.repeat_interleave(torch.arange(n), offsets.diff())
+        places = torch.stack([rows, columns.long()])
+        matrix = torch.sparse_coo_tensor(places, values, (n, p), check_invariants=False)
+        return matrix.coalesce(), batch.part.labels
+
+    return News(task, coo(draw.g()), coo(draw.f()), *task.init(generator()))
+
+
+def timed(step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
+    """As `here`, without counting passes."""
+
+    def run(count: bool) -> Trial:
+        start = time.perf_counter()
+        direction = step()
+        return Trial(direction.detach(), time.perf_counter() - start)
+
+    return run
+
+
+def news_contenders(p: News) -> list[Contender]:
+    """A gradient of g, a step of BOME, one of AID-CG: ours and in COO matrices."""
+    from algorithms.bilevel.aid import aid_cg
+    from algorithms.bilevel.bome import bome
+    from bench.oracle import Oracle
+    from bench.rng import Draw
+    from bench.solve import cg
+
+    draw = Draw(p.task, 0, 0)
+
+    def gradient() -> Tensor:
+        y = p.y.clone().requires_grad_()
+        return torch.autograd.grad(p.lower(p.x, y), y)[0]
+
+    def implicit() -> Tensor:
+        x, y = p.x.clone().requires_grad_(), p.y
+        for _ in range(T):
+            y = y.detach().requires_grad_()
+            y = y - NEWS_LR * torch.autograd.grad(p.lower(p.x, y), y)[0]
+        y = y.detach().requires_grad_()
+        (f_y,) = torch.autograd.grad(p.upper(x, y), y)
+        (g_y,) = torch.autograd.grad(p.lower(x, y), y, create_graph=True)
+        v = cg(lambda v: torch.autograd.grad(g_y, y, v, retain_graph=True)[0], f_y, K)
+        return -torch.autograd.grad(g_y, x, v)[0]
+
+    outer = remembering(OUTER_LR)
+    own = {
+        "BOME": bome(outer, remembering(LOWER_LR), NEWS_LR, T, ETA),
+        "AID-CG": aid_cg(outer, NEWS_LR, T, K),
+    }
+    found = [
+        Contender(
+            "grad g", "ours", timed(lambda: Oracle(p.task).g_y(p.x, p.y, draw.g())), "1 grad_g"
+        ),
+        Contender("grad g", "COO autograd", timed(gradient), "1 grad_g"),
+    ]
+    for method, algorithm in own.items():
+        step, note = our_step(p.task, algorithm, p.x, p.y)
+        found.append(Contender(method, "ours", timed(step), note))
+    loop = bome_loop(p.x, p.y, p.lower, p.upper, NEWS_LR)
+    note = f"1 grad_f, {T} grad_g, {K} hvp_g, 1 jvp_g; linearises once, a grad_g more"
+    return [
+        *found,
+        Contender("BOME", "COO autograd", timed(loop), BOME_LOOP),
+        Contender("AID-CG", "COO autograd", timed(implicit), note),
+    ]
+
+
+def news_torchopt(p: News) -> list[Contender]:
+    """TorchOpt's AID-CG on the COO losses."""
+    import torchopt
+
+    solver = torchopt.linear_solve.solve_cg(maxiter=K, rtol=0.0)
+    step = torchopt_implicit(p.x, p.y, p.lower, p.upper, NEWS_LR, solver)
+    note = f"1 grad_f, {T} grad_g, {K + 1} hvp_g (one with zero), 1 jvp_g; linearises twice"
+    return [Contender("AID-CG", f"TorchOpt {version('torchopt')}", timed(step), note)]
 
 
 # BOAT, in a process of its own
@@ -591,8 +754,12 @@ def show(lines: list[Line]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    problems = ("hyper_cleaning", "newsgroups")
+    parser.add_argument("--problem", choices=problems, default=problems[0])
     parser.add_argument("--repeats", type=int, default=7, help="timed steps each")
-    parser.add_argument("--rows", type=int, default=50_000, help="training rows")
+    parser.add_argument("--rows", type=int, default=50_000, help="training rows (hyper_cleaning)")
+    default = os.environ.get("BENCH_DATA", "~/.cache/bilevel-bench")
+    parser.add_argument("--data", default=default, help="data root (newsgroups)")
     parser.add_argument(
         "--boat",
         action=argparse.BooleanOptionalAction,
@@ -610,26 +777,38 @@ def main() -> None:
         parser.error("--repeats and --rows: write at least 1")
 
     load = os.getloadavg()[0]
+    if arguments.problem == "newsgroups":
+        from bench.settings import BadSetting
+
+        try:
+            p = news(Path(arguments.data).expanduser())
+        except BadSetting as reason:
+            parser.exit(2, f"speed: {reason}\n")
+        what, peers = f"{p.train[0].shape[0]} x {p.train[0].shape[1]}", [news_torchopt]
+        problem: Any = p
+        contenders = news_contenders(p)
+    else:
+        problem = synthetic(arguments.rows)
+        what, peers = f"{arguments.rows} x {PIXELS}", [torchopt_contenders, higher_contenders]
+        contenders = our_contenders(problem) + loop_contenders(problem)
     print(
-        f"{arguments.rows} x {PIXELS} training rows, {CLASSES} classes, float32, {THREADS} threads,"
+        f"{arguments.problem}, {what} training rows, float32, {THREADS} threads,"
         f" T={T}, K={K}; torch {torch.__version__}, {platform.machine()}, load {load:.1f}"
     )
     if load > 0.5:
         print("the machine was busy just now: if it still is, times can be several fold too long")
-    problem = synthetic(arguments.rows)
-    contenders = our_contenders(problem) + loop_contenders(problem)
-    for peer in (torchopt_contenders, higher_contenders):
+    for peer in peers:
         try:
             contenders += peer(problem)
         except ImportError as error:
             print(f"without a peer, {error}: {PEERS}")
     with ExitStack() as stack:
-        if arguments.boat:
+        if arguments.boat and arguments.problem == "hyper_cleaning":
             try:
                 contenders += stack.enter_context(boat_contenders(problem))
             except Unavailable as reason:
                 print(f"without BOAT: {reason}")
-        else:
+        elif arguments.problem == "hyper_cleaning":
             print(f"without BOAT, which needs an environment of its own: {PEERS} --boat")
         methods = dict.fromkeys(c.method for c in contenders)
         lines: list[Line] = []
@@ -638,6 +817,7 @@ def main() -> None:
     show(lines)
     if arguments.json:
         settings = {
+            "problem": arguments.problem,
             "rows": arguments.rows,
             "repeats": arguments.repeats,
             "threads": THREADS,

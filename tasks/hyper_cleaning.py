@@ -9,9 +9,7 @@ papers print a sum over i, both released codes take the mean, and the papers' st
 suit the mean.
 """
 
-import hashlib
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -27,6 +25,7 @@ from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
 from bench.view import Histogram, histogram
 from tasks.data.images import Images, Part, Split, load
 from tasks.linear import Rows, curved, logits, residual, sample_losses, transposed_product
+from tasks.pretraining import descended, kept
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
@@ -370,38 +369,19 @@ def _accuracy(y: Tensor, part: Part) -> Tensor:
     return (logits(y, part.features).argmax(1) == part.labels).to(y).mean()
 
 
-def _descended(y: Tensor, on: Part, val2: Part, how: Pretraining) -> Tensor:
-    """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
-    velocity, best, least = torch.zeros_like(y), y, math.inf
-    for _ in range(how.steps):
-        r = residual(logits(y, on.features), on.labels).div_(len(on.labels))
-        velocity = how.momentum * velocity + transposed_product(r, on.features) + 2 * how.l2 * y
-        y = y - how.lr * velocity
-        if (
-            how.best
-            and (loss := float(F.cross_entropy(logits(y, val2.features), val2.labels))) <= least
-        ):
-            best, least = y, loss
-    return best if how.best else y
-
-
 def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Context) -> Tensor:
-    """`_descended`; a long training is kept under data.root/derived, named by all it depends on."""
+    """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
+
+    def push(y: Tensor, velocity: Tensor) -> Tensor:
+        r = residual(logits(y, on.features), on.labels).div_(len(on.labels))
+        return how.momentum * velocity + transposed_product(r, on.features) + 2 * how.l2 * y
+
+    def score(y: Tensor) -> Tensor:
+        return F.cross_entropy(logits(y, val2.features), val2.labels)
+
+    def train() -> Tensor:
+        return descended(start, push, how.lr, how.steps, score if how.best else None)
+
     if how.steps * on.features.numel() < 1e9:
-        return _descended(start, on, val2, how)
-    described = f"{asdict(how)} {context.dtype} {context.device.type} {torch.get_num_threads()}"
-    digest = hashlib.blake2b(described.encode(), digest_size=10)
-    for part in (start, *on, *val2):
-        digest.update(part.cpu().numpy().data)
-    path = context.data_root / "derived" / f"hyper_cleaning-{digest.hexdigest()}.pt"
-    if path.is_file():
-        return torch.load(path, weights_only=True, map_location=context.device)
-    y = _descended(start, on, val2, how)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}")  # another run may write the same
-        torch.save(y.cpu(), new)
-        new.replace(path)
-    except OSError:
-        pass  # a data root that cannot be written to costs time, nothing else
-    return y
+        return train()
+    return kept("hyper_cleaning", context, asdict(how), (start, *on, *val2), train)

@@ -1,4 +1,4 @@
-"""How far a feasible point is from stationary, for single-level problems on a set."""
+"""How far a feasible point is from stationary."""
 
 import torch
 from torch import Tensor
@@ -6,13 +6,20 @@ from torch import Tensor
 from bench.task import Set
 
 
+def gradient_mapping(feasible: Set, x: Tensor, slope: Tensor, gamma: float) -> Tensor:
+    """(x - P(x - gamma slope)) / gamma (NCGS, section 2.3; F2OBO, eq. (3)); the slope itself where
+    all is feasible."""
+    if feasible.project is None:
+        return slope
+    return (x - feasible.project(x - gamma * slope)) / gamma
+
+
 def stationarity(feasible: Set, x: Tensor, slope: Tensor, gamma: float) -> dict[str, Tensor]:
-    """The squared gradient mapping |x - P(x - gamma slope)|^2 / gamma^2 (NCGS, section 2.3), where
-    the set has a projection, and the Frank-Wolfe gap max <slope, x - s>, where it has an oracle."""
+    """For single-level problems on a set: the squared gradient mapping, where the set has a
+    projection, and the Frank-Wolfe gap max <slope, x - s>, where it has an oracle."""
     found = {}
     if feasible.project is not None:
-        mapping = (x - feasible.project(x - gamma * slope)) / gamma
-        found["mapping_sq"] = mapping.square().sum()
+        found["mapping_sq"] = gradient_mapping(feasible, x, slope, gamma).square().sum()
     if feasible.lmo is not None:
         found["fw_gap"] = (slope * (x - feasible.lmo(slope, 0.0))).sum()
     return found

@@ -49,7 +49,7 @@ def cli(tmp_path: Path) -> Cli:
 
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the real MNIST, imported from the folder that BENCH_DATA_FROM names.
+    """A data root with the real MNIST and 20 Newsgroups, from the folder BENCH_DATA_FROM names.
 
     Without that folder the tests that need it are skipped, except in CI.
     """
@@ -58,5 +58,5 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"{source} is not there: BENCH_DATA_FROM names a folder with the data sets")
     root = tmp_path_factory.mktemp("data")
     script = [sys.executable, str(ROOT / "scripts" / "import_data.py"), str(source)]
-    subprocess.run([*script, "--root", str(root), "--only", "MNIST"], check=True)
+    subprocess.run([*script, "--root", str(root), "--only", "MNIST", "20news"], check=True)
     return root

@@ -38,6 +38,7 @@ SUITED: dict[str, dict[str, Any]] = {
     "fw": {"L": 1.0, "diameter": 1.0},
     "projected_gradient": {"lr": 0.5},
     "svrg": {"lr": 0.5},
+    "sobbo": {"window": 4},  # a mean over 50 steps looks too far back for steps of this length
     "optuna_tpe": {"T": 10, "trials": 30},  # telling a study its past takes the time
 }
 
@@ -292,6 +293,41 @@ COUNTS: dict[str, list[tuple[dict[str, Any], dict[str, int | tuple[int, int]]]]]
     "sagafw": [],
     "projected_gradient": [({}, {"grad_f": 1, "project": 1})],
     "svrg": [({}, {"grad_f": (1, 2), "project": 1})],
+    "f2obo": [({"K": k}, {"grad_g": 2 * k + 2, "grad_f": k + 1}) for k in (1, 4)],
+    "af2obo": [  # the tolerances are never met: as many as may be
+        (
+            {"cap": cap, "delta_y": 1e-30, "delta_z": 1e-30},
+            {"grad_g": 2 * cap + 4, "grad_f": cap + 2},
+        )
+        for cap in (1, 3)
+    ],
+    "sf2obo": [({"K": k}, {"grad_g": 2 * k + 2, "grad_f": k + 1}) for k in (1, 4)]
+    + [({"K": 4, "growing": True, "B1": 1.0, "B2": 1.0}, {"grad_g": 4, "grad_f": 2})],
+    "oagd": [
+        ({"K": k, "Q": q}, {"grad_g": k, "grad_f": 1, "jvp_g": 1, "hvp_g": q})
+        for k, q in ((1, 1), (4, 3))
+    ],
+    "sobow": [
+        ({"Q": q, "window": w}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1, "hvp_g": q + 1})
+        for q, w in ((1, 1), (5, 3))
+    ],
+    "fsobo": [({}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1, "hvp_g": 1})],
+    "aobo": [
+        (
+            {"Q": q, "cap": cap, "delta": 1e-30},
+            {"grad_g": cap + 1, "grad_f": 1, "jvp_g": 1, "hvp_g": q},
+        )
+        for q, cap in ((1, 1), (4, 3))
+    ],
+    "sogd": [({}, dict.fromkeys(("grad_g", "grad_f", "jvp_g", "hvp_g"), 2))],
+    "obbo": [
+        ({"K": 1}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1}),
+        ({"K": 4}, {"grad_g": 4, "grad_f": 1, "jvp_g": 4, "hvp_g": 3}),
+    ],
+    "sobbo": [
+        ({"K": 1}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1}),
+        ({"K": 4}, {"grad_g": 4, "grad_f": 1, "jvp_g": 4, "hvp_g": 3}),
+    ],
     "gda": [({}, {"grad_g": 1, "grad_f": 1})],
     "optimistic_gd": [
         ({"variant": "paper"}, {"grad_g": 1, "grad_f": 1}),

@@ -178,6 +178,11 @@ def test_an_unknown_artifact_is_refused_and_a_paper_is_all_of_its_own() -> None:
 
 
 ONE = {  # theory, or no code was released
+    "f2obo/example42",
+    "f2obo/fig1",
+    "f2obo/table1",
+    "f2obo/table2",
+    "f2obo/table3",
     "ncgs/fig1",
     "ncgs/fig2",
     "ncgs/fig3",
@@ -232,13 +237,18 @@ def test_names_are_kept_and_forgotten_when_the_code_changes(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("task", [t for t in BOOK.metrics if t != "any"])
 def test_the_named_metrics_are_those_that_the_task_measures(task: str) -> None:
-    small = ["task.data.train=20", "task.pretraining.steps=0"] if task == "hyper_cleaning" else []
+    small = {
+        "hyper_cleaning": ["task.data.train=20", "task.pretraining.steps=0"],
+        "newsgroups": ["task.source=digits", "task.pretraining.steps=0"],
+        "online_newsgroups": ["task.source=digits"],
+    }.get(task, [])
     with initialize_config_module("conf", version_base="1.3"):
         cfg = compose("config", [f"task={task}", *small])
     config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
     built = build(config["task"], Context())
     measured = built.evaluate(*built.init(generator(0, "init")), 0)
-    assert set(BOOK.metrics[task]) == set(measured)
+    totals = built.tally.names if built.tally else ()
+    assert set(BOOK.metrics[task]) == {*measured, *totals}
 
 
 def test_methods_are_told_apart_by_colour_and_dash_and_name_real_algorithms() -> None:

@@ -6,6 +6,10 @@ D_g and B -> batch, |D_H| -> one batch of g for each Neumann factor; eta and Q a
 Every batch is drawn anew: one for each inner step, one each for F, G and the Q Neumann factors.
 With `shrink` = mu (B is then `batch`) the factors' batches follow Proposition 3,
 |B_{Q+1-j}| = B Q (1 - eta mu)^{j-1}; without it they are `batch`, as in the paper's experiments.
+With `batches` "fixed" every step sees the same ones, as in the released l2reg_on_twentynews.py: the
+data are cut into parts of `batch` samples, of which the inner steps take g's first T in turn, and
+F, all Q factors and G f's first three (lines 236-246; H and J of g are of validation samples). That
+is for tasks whose batches carry their samples.
 
 The released estimator overwrites the sum's first term and forgets to scale the rest: variant
 "code" is eta r_0 + r_1 + ... + r_Q with r_0 the last of them (stocBiO.py, line 25).
@@ -21,8 +25,9 @@ from torch import Tensor
 from bench.algorithm import Algorithm
 from bench.descent import Descent
 from bench.oracle import Oracle
-from bench.rng import Draw
+from bench.rng import Blocks, Draw
 from bench.settings import BadSetting, Count, NonNegative, Positive
+from bench.task import Batch
 
 
 class State(NamedTuple):
@@ -39,13 +44,15 @@ def stocbio(
     Q: Count = 10,
     variant: Literal["paper", "code"] = "paper",
     shrink: NonNegative = 0.0,
+    batches: Literal["drawn", "fixed"] = "drawn",
     batch: Count | None = None,
     inner_batch: Count | None = None,
 ) -> Algorithm:
     """Stochastic bilevel optimiser; batch None: all the data each time, which leaves no noise.
     inner_batch: of the inner steps; None: `batch`.
 
-    Raises BadSetting for a schedule without a batch, or with eta shrink >= 1.
+    Raises BadSetting for a schedule without a batch, or with eta shrink >= 1, or fixed batches
+    with a schedule or an inner_batch.
     """
     sizes = [batch] * Q
     if shrink:
@@ -57,18 +64,34 @@ def stocbio(
         growth = [(1 - eta * shrink) ** (j - 1) for j in range(1, Q + 1)]
         sizes = [max(1, math.ceil(batch * Q * g)) for g in growth]
 
+    if batches == "fixed" and (shrink or inner_batch):
+        raise BadSetting(
+            "algorithm.batches=fixed: its parts are of algorithm.batch samples; write "
+            "algorithm.shrink=0 algorithm.inner_batch=null"
+        )
+
+    def drawn(draw: Draw) -> tuple[list[Batch], Batch, list[Batch], Batch]:
+        S = [draw.g(inner_batch or batch) for _ in range(T)]
+        D_F, D_G = draw.f(batch), draw.g(batch)
+        return S, D_F, [draw.g(size) for size in sizes], D_G
+
+    def fixed(draw: Draw) -> tuple[list[Batch], Batch, list[Batch], Batch]:
+        S, D = _parts(draw, "lower", batch), _parts(draw, "upper", batch)
+        D_F, D_H, D_G = (D[i % len(D)] for i in range(3))
+        return [S[t % len(S)] for t in range(T)], D_F, [D_H] * Q, D_G
+
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
         x, y = s.x, o.start(s.y)
+        S, D_F, D_H, D_G = drawn(draw) if batches == "drawn" else fixed(draw)
 
-        for _ in range(T):  # Algorithm 2, lines 4-7
-            y = o.project_y(y - inner_lr * o.g_y(x, y, draw.g(inner_batch or batch)))
+        for S_t in S:  # Algorithm 2, lines 4-7
+            y = o.project_y(y - inner_lr * o.g_y(x, y, S_t))
 
-        D_F, D_G = draw.f(batch), draw.g(batch)  # line 8
-        f_x, v_0 = o.grad_f(x, y, D_F)  # line 9
+        f_x, v_0 = o.grad_f(x, y, D_F)  # lines 8-9
 
         r, rest = v_0, []  # line 10, Algorithm 3: r_Q = v_0, then B_Q, ..., B_1
-        for size in sizes:
-            r = r - eta * o.g_yy(x, y, draw.g(size))(r)
+        for B_j in D_H:
+            r = r - eta * o.g_yy(x, y, B_j)(r)
             rest.append(r)
         v_Q = eta * sum(rest, v_0) if variant == "paper" else sum(rest, eta * r)
 
@@ -77,3 +100,8 @@ def stocbio(
         return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
 
     return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)
+
+
+def _parts(draw: Draw, side: Literal["upper", "lower"], size: int | None) -> Blocks:
+    """All the data of this side in parts of about `size` samples; size None: in one."""
+    return draw.blocks(side, draw.blocks(side, 1).n // size + 1 if size else 1)

@@ -99,8 +99,11 @@ class Names:
     def ensure(self, wanted: Iterable[tuple[Point, int]], file: Path) -> None:
         """Compose what is not known; raises BadSetting that names the spec's file."""
         missing = [pair for pair in wanted if self.get(*pair) is None]
-        for settings in dict.fromkeys(point.settings for point, _ in missing):
-            pairs = [(p, seed) for p, seed in missing if p.settings == settings]
+        alike: dict[str, list[tuple[Point, int]]] = {}  # by settings, which may hold lists
+        for pair in missing:
+            alike.setdefault(json.dumps(pair[0].settings), []).append(pair)
+        for pairs in alike.values():
+            settings = pairs[0][0].settings
             try:
                 names = composed_names(settings, [(p.chosen, seed) for p, seed in pairs])
             except BadSetting as error:

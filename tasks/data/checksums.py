@@ -55,11 +55,13 @@ SOURCES = {
     ),
 }
 
-# of what they become: pixels and labels as arrays, drawings as sorted (path, bytes); computed
-# by scripts/import_data.py from sources with the sums above
+# of what they become: pixels and labels, word counts and classes as arrays, drawings as sorted
+# (path, bytes); computed from sources with the sums above
 DERIVED = {
     "cifar-100 train": ("51e79d2b928e0fa5b1974741f8d689133588af6012ee7001e095b980dd5b6c70"),
     "cifar-100 test": ("9782f25a68eaa0ecbe8fdd0ba97749c21e5c0189a6053a3ac1cf739629e048c2"),
+    "20news keep": ("79407bfa937dc18a9a5afda640714b52a695524bec0faa877244322452d9f46e"),
+    "20news remove": ("977f7ec9bbcb7e3e0cf66e03edaba8e0254a24973a6c84edd41a50e1c78f6cec"),
     "omniglot background": ("6a01e81b2e3efae0917d597cffe77f6c153dd6a71a6c1efd1dc70c6317949d7b"),
     "omniglot evaluation": ("a51aafe3c6a37258eaeffba4d5a04c50efb0dc6a400b4ead2cdcb92e4fa49b2a"),
 }

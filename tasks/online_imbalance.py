@@ -1,0 +1,213 @@
+"""Online tuning of a parametric loss on imbalanced data (F2OBO, section 6.1 and figure 1).
+
+x = (gamma, Delta) in R^{2 x 10} scales and shifts the logits h(y; a) of a small network in the
+training loss, and is chosen by a validation loss that weighs each class by its inverse frequency:
+
+    g_t(x, y) = mean over D_t^tr of CE(gamma * h(y; a) + Delta, b),
+    f_t(x, y) = mean over D_t^val of u_b CE(h(y; a), b),   u_j = 1 / (share of class j).
+
+Of class i a fraction mu^i of the images is there; mu grows in phases.
+
+The paper says neither what a round's D_t is, nor the width of the network, nor what is done about
+batch normalisation when testing. Here, with the related released code of OAGD: D_t is one batch of
+each set, and the widths are 64. Unlike there the validation set is imbalanced like the training
+set (the paper's weights u would else be all alike), gamma is not squashed by a sigmoid (it is
+printed without), there is no momentum and no weight decay.
+"""
+
+import math
+from itertools import pairwise
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.settings import Count, Positive
+from bench.task import Batch, Context, Sampler, Tally, Task
+from tasks.data.images import Images, Part, load
+from tasks.online import NAMES, Solved, measured
+
+CLASSES = 10
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Round(NamedTuple):
+    """images [n, 1, side, side], labels [n] int64, u [10]."""
+
+    images: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+def online_imbalance(
+    context: Context,
+    data: Images,
+    solved: Solved,
+    shares: tuple[Share, ...] = (0.6, 0.7, 0.8, 0.9),
+    phase: Count = 100,
+    round: Count | None = 64,
+    validation: Literal["imbalanced", "balanced"] = "imbalanced",
+    channels: Count = 64,
+    statistics: Count = 512,
+    gamma: Positive = 0.001,
+) -> Task:
+    """shares: mu of each phase, of `phase` rounds. round: images of each set that a round's losses
+    are over, drawn by the round's number; None: all of the phase. validation: whether its classes
+    are thinned too. channels: of each of the four convolutions. gamma: step of the gradient mapping
+    (no constraint: not used). solved: see tasks/online.py.
+
+    A network has the statistics of its batch when trained; when tested, those of `statistics`
+    training images of the phase, which is what running averages estimate.
+    """
+    split = load(data, context, "online_imbalance", context.seed)
+    device, dtype = context.device, context.dtype
+    side = math.isqrt(split.train.features.shape[1])
+
+    def prepared(part: Part) -> tuple[Tensor, Tensor]:
+        pixels = (part.features - split.train.features.mean()) / split.train.features.std()
+        return pixels.view(-1, 1, side, side).to(device, dtype), part.labels.to(device)
+
+    def phases(part: Part, thinned: bool) -> list[Round]:
+        images, labels = prepared(part)
+        kept = [thinned_rows(labels, mu if thinned else 1.0) for mu in shares]
+        counts = [torch.bincount(labels[rows], minlength=CLASSES) for rows in kept]
+        return [
+            Round(images[rows], labels[rows], (n.sum() / n).to(images))
+            for rows, n in zip(kept, counts)
+        ]
+
+    train = phases(split.train, True)
+    val = phases(split.val, validation == "imbalanced")
+    test_images, test_labels = prepared(split.test)
+    net = Network(channels, side)
+
+    def phase_of(step: int) -> int:
+        return min(step // phase, len(shares) - 1)
+
+    def sampler(parts: list[Round], name: str) -> Sampler:
+        def draw(rng: Generator, step: int, size: int | None) -> Batch:
+            part = parts[phase_of(step)]
+            own = generator("round", name, context.seed, step)
+            if round is not None:
+                part = some(part, own, round)
+            return part if size is None else some(part, rng, size)
+
+        return draw
+
+    def upper(x: Tensor, y: Tensor, d: Round) -> Tensor:
+        losses = F.cross_entropy(net.logits(y, d.images), d.labels, reduction="none")
+        return (d.weights[d.labels] * losses).mean()
+
+    def lower(x: Tensor, y: Tensor, d: Round) -> Tensor:
+        return F.cross_entropy(x[0] * net.logits(y, d.images) + x[1], d.labels)
+
+    draw_train, draw_val = sampler(train, "train"), sampler(val, "val")
+
+    def balanced_accuracy(y: Tensor, step: int) -> Tensor:
+        """The mean over classes of the share of their test images that are told."""
+        reference = train[phase_of(step)].images[:statistics]
+        right = net.logits(y, test_images, reference).argmax(1) == test_labels
+        told = torch.zeros(CLASSES).to(y).index_add(0, test_labels, right.to(y))
+        return (told / torch.bincount(test_labels, minlength=CLASSES).clamp(min=1)).mean()
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        none = Generator()
+        return {
+            "balanced_accuracy": balanced_accuracy(y, step),
+            "training_loss": lower(x, y, draw_train(none, step, None)),
+            "validation_loss": upper(x, y, draw_val(none, step, None)),
+        }
+
+    ends = [f"accuracy_phase_{i + 1}" for i in range(len(shares))]
+
+    def adds(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        last = (step + 1) % phase == 0 and step < phase * len(shares)
+        now = balanced_accuracy(y, step) if last else y.new_zeros(())
+        return {
+            **measured(task, x, y, step, gamma, solved),
+            "cumulative_loss": upper(x, y, draw_val(Generator(), step, None)),
+            **{name: now if i == phase_of(step) else 0 * now for i, name in enumerate(ends)},
+        }
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        start = torch.stack([torch.ones(CLASSES), torch.zeros(CLASSES)])
+        return start.to(device, dtype), net.start(rng).to(device, dtype)
+
+    task = Task(
+        upper=upper,
+        lower=lower,
+        draw_upper=draw_val,
+        draw_lower=draw_train,
+        count=lambda d: len(d.labels),
+        init=init,
+        evaluate=evaluate,
+        metric="balanced_accuracy",
+        sources=split.sources,
+        tally=Tally((*NAMES, "cumulative_loss", *ends), adds),
+    )
+    return task
+
+
+def thinned_rows(labels: Tensor, mu: float) -> Tensor:
+    """Of class i the first ceil(mu^i n_i) rows, in their order."""
+    kept = torch.zeros_like(labels, dtype=torch.bool)
+    for i in range(CLASSES):
+        rows = (labels == i).nonzero()[:, 0]
+        kept[rows[: math.ceil(mu**i * len(rows))]] = True
+    return kept.nonzero()[:, 0]
+
+
+def some(part: Round, rng: Generator, size: int) -> Round:
+    """`size` of its rows, with replacement."""
+    rows = torch.randint(len(part.labels), (size,), generator=rng).to(part.labels.device)
+    return Round(part.images[rows], part.labels[rows], part.weights)
+
+
+class Network:
+    """Four blocks of 3 x 3 convolution, ReLU, 2 x 2 max-pooling and batch normalisation, and a
+    linear layer; all parameters in one vector. An image of one pixel is pooled no further."""
+
+    def __init__(self, channels: int, side: int):
+        for _ in range(4):
+            side = max(1, side // 2)
+        blocks = [
+            [(channels, before, 3, 3), (channels,), (channels,), (channels,)]
+            for before in (1, channels, channels, channels)
+        ]
+        self.shapes = [*(s for block in blocks for s in block), (CLASSES, channels * side**2)]
+        self.shapes.append((CLASSES,))
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+
+    def start(self, rng: Generator) -> Tensor:
+        """He's normal convolutions, as the related code has them; biases and linear layer zero."""
+        parts = []
+        for shape, kind in zip(self.shapes, [*("conv", "zero", "one", "zero") * 4, "zero", "zero"]):
+            if kind == "conv":
+                deviation = math.sqrt(2 / (9 * shape[0]))
+                parts.append(deviation * torch.randn(shape, generator=rng, dtype=torch.float64))
+            else:
+                parts.append(torch.full(shape, 1.0 if kind == "one" else 0.0).double())
+        return torch.cat([part.flatten() for part in parts])
+
+    def logits(self, y: Tensor, images: Tensor, reference: Tensor | None = None) -> Tensor:
+        """[n, 10]; normalised by the statistics of `reference`, or else of the images."""
+        parts = [p.view(s) for p, s in zip(y.split(self.sizes), self.shapes)]
+        h, r = images, reference
+        for a, b in pairwise(range(0, 17, 4)):
+            kernel, bias, scale, shift = parts[a:b]
+            h = convolved(h, kernel, bias)
+            if r is None:
+                h = F.batch_norm(h, None, None, scale, shift, training=True)
+                continue
+            r = convolved(r, kernel, bias)
+            variance, mean = torch.var_mean(r, (0, 2, 3), correction=0)
+            h, r = (F.batch_norm(u, mean, variance, scale, shift) for u in (h, r))
+        return h.flatten(1) @ parts[16].T + parts[17]
+
+
+def convolved(images: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    h = F.relu(F.conv2d(images, kernel, bias, padding=1))
+    return F.max_pool2d(h, 2) if h.shape[-1] > 1 else h

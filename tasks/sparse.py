@@ -1,0 +1,90 @@
+"""Sparse matrices times dense ones, by rows: a row is a bag of columns with weights.
+
+torch's embedding bags take half the time of its CSR products (MKL) for twenty dense columns, and
+sum in a fixed order on every device. A matrix keeps its transpose too, so that both products go
+by rows and nothing is ever scattered.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Csr(NamedTuple):
+    """Row i has values[k] in column columns[k] for offsets[i] <= k < offsets[i + 1].
+
+    offsets [n + 1] and columns [nnz] are int32.
+    """
+
+    offsets: Tensor
+    columns: Tensor
+    values: Tensor
+
+
+class Sparse(NamedTuple):
+    """An n x p matrix and its transpose."""
+
+    rows: Csr
+    columns: Csr
+
+    def times(self, dense: Tensor) -> Tensor:
+        """self @ dense: [p, c] -> [n, c], as often differentiable in `dense` as wanted."""
+        if dense.requires_grad:
+            return _Times.apply(*self.rows, *self.columns, dense)
+        return product(self.rows, dense)
+
+    def transposed(self) -> "Sparse":
+        """The p x n matrix; nothing is copied."""
+        return Sparse(self.columns, self.rows)
+
+
+def sparse(rows: Csr, width: int) -> Sparse:
+    """The matrix of these rows, `width` columns wide."""
+    of = torch.repeat_interleave(
+        torch.arange(len(rows.offsets) - 1, dtype=torch.int32, device=rows.offsets.device),
+        rows.offsets.diff(),
+    )
+    order = rows.columns.argsort(stable=True)
+    offsets = torch.zeros(width + 1, dtype=torch.int32, device=of.device)
+    offsets[1:] = torch.bincount(rows.columns, minlength=width).cumsum(0)
+    return Sparse(rows, Csr(offsets, of[order], rows.values[order]))
+
+
+def product(a: Csr, dense: Tensor) -> Tensor:
+    """a @ dense, [n, c]."""
+    return F.embedding_bag(
+        a.columns,
+        dense,
+        a.offsets,
+        mode="sum",
+        per_sample_weights=a.values,
+        include_last_offset=True,
+    )
+
+
+def picked(a: Csr, numbers: Tensor) -> Csr:
+    """The rows of these numbers, in their order; one may be there twice."""
+    starts = a.offsets[numbers]
+    lengths = a.offsets[numbers + 1] - starts
+    offsets = torch.zeros(len(numbers) + 1, dtype=torch.int32, device=starts.device)
+    offsets[1:] = lengths.cumsum(0)
+    shift = torch.repeat_interleave(starts - offsets[:-1], lengths)
+    at = torch.arange(len(shift), dtype=torch.int32, device=shift.device) + shift
+    return Csr(offsets, a.columns[at], a.values[at])
+
+
+class _Times(torch.autograd.Function):
+    """Both matrices by parts, as a Function takes no tuples; its backward is itself, transposed."""
+
+    @staticmethod
+    def forward(ctx: Any, *parts: Tensor) -> Tensor:
+        ctx.save_for_backward(*parts[:6])
+        return product(Csr(*parts[:3]), parts[6])
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        parts = ctx.saved_tensors
+        a = Sparse(Csr(*parts[3:]), Csr(*parts[:3]))
+        return *[None] * 6, a.times(slopes[0].contiguous())
