@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bench.run import Standing
 from bench.settings import BadSetting
+from bench.task import Best
 
 
 def save(path: Path, name: str, s: Standing) -> None:
@@ -23,6 +24,7 @@ def save(path: Path, name: str, s: Standing) -> None:
         "samples": dict(s.samples),
         "totals": dict(s.totals),
         "leaves": leaves,
+        "best": None if s.best is None else tuple(s.best),
     }
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
@@ -56,4 +58,5 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         content["cpu_seconds"],
         {},
         content["totals"],
+        Best(*content["best"]) if content["best"] else None,
     )

@@ -114,6 +114,44 @@ class Oracle:
         """Where the inner loop begins: y itself (warm start) unless the task says otherwise."""
         return self.task.start(y, zeta)
 
+    def origin(self, x: Tensor, y: Tensor, zeta: Batch = None) -> tuple[Tensor, Product]:
+        """(y_0, v -> d/dx <y_0(x), v>) for a method that learns where the inner loop begins.
+
+        On a task without such a y_0(x) it begins where `start` says, and the derivative is zero.
+        """
+        origin = self.task.origin
+        if origin is None:
+            return self.start(y, zeta), lambda v: torch.zeros_like(x)
+        found = torch.func.vjp(lambda p: origin(p, y), x)
+        return found[0], lambda v: found[1](v)[0]
+
+    def prepared(self, x: Tensor, xi: Batch, zeta: Batch) -> tuple[Batch, Batch]:
+        """The batches with what x alone decides about them, for a caller whose own graph it is."""
+        return self.task.prepare(x, xi, zeta)
+
+    def rows(self, batch: Batch, a: int, b: int) -> Batch:
+        """Rows a to b of a batch: on few-shot tasks, episodes."""
+        if self.task.rows is None:
+            raise TypeError("this task's batches have no rows")
+        return self.task.rows(batch, a, b)
+
+    def carried(self, v: Tensor) -> Tensor:
+        """What the last step found out about its lower problem: v, or zero where each step has a
+        lower problem of its own."""
+        return v if self.task.carries else torch.zeros_like(v)
+
+    def lent_f(self, x: Tensor, y: Tensor, xi: Batch) -> Tensor:
+        """f(x, y; xi) for a library that differentiates it by itself: counts as its gradient."""
+        self._count("grad_f", xi)
+        return self.task.upper(x, y, xi)
+
+    def lent_g(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
+        """g(x, y; zeta) for a library that differentiates it and, going back, its gradient: counts
+        as that gradient and both products."""
+        for what in ("grad_g", "jvp_g", "hvp_g"):
+            self._count(what, zeta)
+        return self._lower(x, y, zeta)
+
     def _count(self, what: str, batch: Batch) -> None:
         self.calls[what] += 1
         self.samples[what] += self.task.count(batch)

@@ -1,5 +1,6 @@
 """One run: owns the clock and the order of things; knows no task, no algorithm, no file."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -8,11 +9,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from bench.algorithm import Algorithm, State
+from bench.deferred import Deferred
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
-from bench.task import Task
+from bench.task import Best, Task
 
 
 class Standing(NamedTuple):
@@ -26,6 +29,7 @@ class Standing(NamedTuple):
     cpu_seconds: float  # of this process, all its threads, in steps
     info: Mapping[str, Tensor]  # what the last step saw; for the row, not for going on
     totals: Mapping[str, float] = MappingProxyType({})  # of the task's tally so far
+    best: Best | None = None  # so far, where the task selects
 
 
 class Diverged(Exception):
@@ -43,6 +47,7 @@ def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standin
     """One step. The randomness of step k is named by (seed, k), so nothing else need be kept."""
     oracle = Oracle(task, algorithm.first_order)
     state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
+    state = tree_map_only(Deferred, Deferred.value, state)  # a state is plain tensors
     calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
     return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
 
@@ -89,9 +94,14 @@ def run(
     def reached(values: dict[str, Any]) -> bool:
         return until is not None and values[until[0]] <= until[1]
 
+    def ended(values: dict[str, Any]) -> bool:
+        return s.step >= steps or spent_up() or reached(values)
+
     with torch.no_grad():
         if start is None:
-            measured(values := row(task, s))
+            values = row(task, s)
+            s = s._replace(best=better(task, s, values))
+            measured(values | (selected(task, s.best, values) if ended(values) else {}))
             if reached(values):
                 return s
         elif until is not None and s.step % every == 0 and reached(row(task, s)):
@@ -109,13 +119,35 @@ def run(
             s = s._replace(seconds=s.seconds + spent, cpu_seconds=s.cpu_seconds + cpu)
             chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
             if s.step == target or spent_up():
-                measured(values := row(task, s))
-                if not (s.state.x.isfinite().all() and s.state.y.isfinite().all()):
+                values = row(task, s)
+                s = s._replace(best=better(task, s, values))
+                finite = bool(s.state.x.isfinite().all() and s.state.y.isfinite().all())
+                closing = selected(task, s.best, values) if ended(values) and finite else {}
+                measured(values | closing)
+                if not finite:
                     raise Diverged(f"x or y is not finite at step {s.step}")
                 if reached(values):
                     return s
             paused(s)
     return s
+
+
+def better(task: Task, s: Standing, values: Mapping[str, Any]) -> Best | None:
+    """The best iterate so far, this one included."""
+    if task.select is None:
+        return None
+    value = values[task.select.metric]
+    if math.isnan(value) or (s.best is not None and value <= s.best.value):
+        return s.best
+    return Best(value, s.step, s.state.x, s.state.y)
+
+
+def selected(task: Task, best: Best | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the task measures of the best iterate at the end of a run."""
+    if task.select is None or best is None:
+        return {}
+    found = task.select.measure(best, values)
+    return {key: float(value) for key, value in found.items()}
 
 
 def row(task: Task, s: Standing) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from bench.view import Histogram
 Batch = Any  # whatever the losses take as data: a tuple of tensors, a time index, ...
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]  # (x, y, batch) -> scalar
 Sampler = Callable[[Generator, int, int | None], Batch]  # (randomness, step, size); None: all
+Prepare = Callable[[Tensor, Batch, Batch], tuple[Batch, Batch]]  # (x, upper, lower)
 Wrt = Literal["x", "y", "xy"]  # which partial derivatives are wanted
 Partials = tuple[Tensor | None, Tensor | None]  # (in x, in y); None where not wanted
 
@@ -68,6 +69,26 @@ class Tally(NamedTuple):
     adds: Callable[[Tensor, Tensor, int], dict[str, Tensor]]
 
 
+class Best(NamedTuple):
+    """The iterate of a run that counts: the first with the highest value of `Select.metric`."""
+
+    value: float
+    step: int
+    x: Tensor
+    y: Tensor
+
+
+class Select(NamedTuple):
+    """For runs whose last iterate is not the one that counts.
+
+    metric: one of `evaluate`, at whose highest measured value an iterate is kept. measure: of the
+    kept one, once, when the run ends: (best, last row) -> what is added to that row.
+    """
+
+    metric: str
+    measure: Callable[[Best, Mapping[str, Any]], dict[str, Tensor]]
+
+
 def no_data(rng: Generator, step: int, size: int | None) -> Batch:
     """The sampler of a problem that has no data."""
     return None
@@ -93,6 +114,9 @@ class Task:
     count: Callable[[Batch], int] = lambda batch: 1  # samples in a batch
     rows: Callable[[Batch, int, int], Batch] | None = None  # of all the data, rows a to b
     start: Callable[[Tensor, Batch], Tensor] = lambda y, batch: y  # y_k^0; default: warm start
+    origin: Callable[[Tensor, Tensor], Tensor] | None = None  # (x, y) -> y_k^0, for who learns it
+    carries: bool = True  # no: each step has a lower problem of its own, as new episodes do
+    prepare: Prepare = lambda x, xi, zeta: (xi, zeta)  # with what x alone decides about them
     feasible: Set = Set()  # of x
     lower_feasible: Set = Set()  # of y
     upper_derivatives: Derivatives | None = None
@@ -101,4 +125,5 @@ class Task:
     sources: Mapping[str, str] = field(default_factory=dict)  # data file -> SHA-256
     references: Callable[[], dict[str, float]] | None = None  # lines to hold the end result against
     view: Callable[[Tensor, Tensor, int], Histogram] | None = None  # (x, y, step) at the end
+    select: Select | None = None
     tally: Tally | None = None

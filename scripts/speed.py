@@ -2,6 +2,7 @@
 
     uv run --group peers python scripts/speed.py [--boat]
     uv run --group peers python scripts/speed.py --problem newsgroups
+    uv run python scripts/speed.py --few-shot      (see speed_few_shot.py)
 
 Softmax regression, full batch, float32, 2 threads, T = 10 inner steps, K = 10 products for the
 linear system. Before a pair is timed its hypergradients (for BOME: both directions of the step)
@@ -766,6 +767,11 @@ def main() -> None:
         default=False,
         help="compare with BOAT as well; downloads it, and a torch, into the user's cache",
     )
+    parser.add_argument(
+        "--few-shot",
+        action="store_true",
+        help="episodes together or in a loop; memory",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines here as well")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -775,6 +781,11 @@ def main() -> None:
         return
     if arguments.repeats < 1 or arguments.rows < 1:
         parser.error("--repeats and --rows: write at least 1")
+    if arguments.few_shot:
+        import speed_few_shot
+
+        speed_few_shot.report(arguments.repeats)
+        return
 
     load = os.getloadavg()[0]
     if arguments.problem == "newsgroups":

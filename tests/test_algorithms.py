@@ -21,7 +21,8 @@ from bench.task import Context, Task
 from tasks.quadratic import quadratic
 
 ROOT = Path(__file__).parent.parent
-NAMES = sorted(path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml"))
+EPISODIC = {"learn2learn"}  # only for tasks of episodes: test_few_shot.py
+NAMES = sorted({path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml")} - EPISODIC)
 GAMES = {"gda", "optimistic_gd"}  # for g = -f
 ON_A_SET = {
     path.stem
@@ -200,6 +201,9 @@ COUNTS: dict[str, list[tuple[dict[str, Any], dict[str, int | tuple[int, int]]]]]
         ({"T": 1}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1}),
         ({"T": 4}, {"grad_g": 4, "grad_f": 1, "jvp_g": 4, "hvp_g": 3}),
     ],
+    "fo_itd": [({"T": t}, {"grad_g": t, "grad_f": 1}) for t in (1, 4)],
+    "maml": [({"T": t}, {"grad_g": t, "grad_f": 1, "jvp_g": t, "hvp_g": t}) for t in (1, 4)],
+    "anil": [({"T": 2}, {"grad_g": 2, "grad_f": 1, "jvp_g": 2, "hvp_g": 2})],
     "reverse": [
         ({"T": 4, "K": 1}, {"grad_g": 4, "grad_f": 1, "jvp_g": 1}),
         ({"T": 4, "K": 3}, {"grad_g": 4, "grad_f": 1, "jvp_g": 3, "hvp_g": 2}),

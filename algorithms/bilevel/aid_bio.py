@@ -51,7 +51,7 @@ def aid_bio(
 
         f_x, f_y = o.grad_f(x, y, xi)
         products = o.products(x, y, zeta)
-        v = cg(products.yy, f_y, N, start=s.v)  # line 7
+        v = cg(products.yy, f_y, N, start=o.carried(s.v))  # line 7
         hypergrad = f_x - products.xy(v)  # equation (3)
 
         x, memory = outer.step(x, hypergrad, s.outer)  # line 9

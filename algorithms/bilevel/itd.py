@@ -1,5 +1,5 @@
-"""ITD-BiO (Ji, Yang, Liang, ICML 2021, Algorithm 1) and truncated reverse mode
-(Franceschi et al., ICML 2017; Shaban et al., AISTATS 2019).
+"""ITD-BiO (Ji, Yang, Liang, ICML 2021, Algorithm 1), truncated reverse mode (Franceschi et al.,
+ICML 2017; Shaban et al., AISTATS 2019), and the first-order FO-ITD-BiO of ITD-BiO's released code.
 
 Paper -> here: alpha -> inner_lr, D -> T, beta -> the step size of `outer`.
 
@@ -13,7 +13,7 @@ Where y is constrained the inner steps are projected, and the projection's deriv
 the identity: exact as long as the constraints are not active.
 
 Per step, itd: T gradients of g, 1 of f, T Jacobian- and T - 1 Hessian-vector products (y_0 does
-not depend on x). reverse: the same with K in place of T in the products.
+not depend on x). reverse: the same with K in place of T in the products. fo_itd: no products.
 """
 
 from typing import Any, NamedTuple
@@ -98,6 +98,31 @@ def reverse(
             hypergrad, a, b = hypergrad + mixed, a + curved, inner_momentum * b
         hypergrad = hypergrad + o.g_xy(x, path[T - K], zeta)(b - inner_lr * a)
 
+        x, memory = outer.step(x, hypergrad, s.outer)
+        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)
+
+
+def fo_itd(
+    outer: Descent,
+    inner_lr: Positive,
+    T: Count = 10,
+    inner_momentum: Rate = 0.0,
+    batch: Count | None = None,
+) -> Algorithm:
+    """y_T taken as given: the hypergradient is f_x(x, y_T), which misses how y* depends on x."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        xi, zeta = draw.f(batch), draw.g(batch)
+        x, y = s.x, o.start(s.y, zeta)
+
+        velocity = torch.zeros_like(y)
+        for _ in range(T):
+            y, velocity = heavy_ball(y, o.g_y(x, y, zeta), velocity, inner_lr, inner_momentum)
+            y = o.project_y(y)
+
+        hypergrad = o.f_x(x, y, xi)
         x, memory = outer.step(x, hypergrad, s.outer)
         return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
 

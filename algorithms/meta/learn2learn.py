@@ -1,0 +1,74 @@
+"""MAML and ANIL by learn2learn (Arnold, Mahajan, Datta, Bunner, Zarkias, 2020): its `MAML` wrapper
+in the recipe of its examples (maml_miniimagenet.py, anil_fc100.py), the published baselines.
+
+For one episode of the meta-batch after the other: a clone of what is adapted, T calls of `adapt`,
+the query loss's backward pass; then one step along the mean gradient. Symbols and result are those
+of algorithms/meta/maml.py, where the episodes go together.
+
+learn2learn differentiates by itself: the losses that it is lent count as what it takes of them. Per
+step and episode: T gradients of g, 1 of f, T Jacobian- and T Hessian-vector products.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bench.algorithm import Algorithm
+from bench.descent import Descent
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import BadSetting, Count, Positive
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    outer: Any
+
+
+class Adapted(nn.Module):
+    """A tensor as a module's parameter, which is what learn2learn adapts."""
+
+    def __init__(self, value: Tensor):
+        super().__init__()
+        self.value = nn.Parameter(value.clone())
+
+    def forward(self) -> Tensor:
+        return self.value
+
+
+def learn2learn(
+    outer: Descent, inner_lr: Positive, T: Count = 5, batch: Count | None = None
+) -> Algorithm:
+    """For tasks of episodes only. Raises BadSetting without learn2learn."""
+    try:
+        from learn2learn.algorithms import MAML
+    except ImportError:
+        raise BadSetting(
+            "algorithm=learn2learn: learn2learn is not installed; write uv sync "
+            "--extra meta, or algorithm=maml for the same steps"
+        ) from None
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        queries, supports = draw.f(batch), draw.g(batch)
+        begun, back = o.origin(s.x, s.y[:1], supports)
+        x, maml = s.x.detach().requires_grad_(), MAML(Adapted(begun), lr=inner_lr)
+        ends = []
+        with torch.enable_grad():
+            for i in range(len(s.y)):
+                query, support = (o.rows(b, i, i + 1) for b in (queries, supports))
+                query, support = o.prepared(x, query, support)
+                learner = maml.clone()
+                for _ in range(T):
+                    learner.adapt(o.lent_g(x, learner(), support))
+                o.lent_f(x, learner(), query).backward()
+                ends.append(learner().detach())
+
+        mean = maml.module.value.grad / len(ends)
+        hypergrad = back(mean) if x.grad is None else x.grad / len(ends) + back(mean)
+        x, memory = outer.step(s.x, hypergrad, s.outer)
+        y = torch.cat(ends)
+        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step)

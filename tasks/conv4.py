@@ -1,0 +1,71 @@
+"""The network of four convolutional blocks of the few-shot papers, as a function of one vector."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+BLOCKS = 4
+EPS = 1e-5  # of the batch normalisation, torch's own
+
+
+@dataclass(frozen=True)
+class Conv4:
+    """Each block: 3x3 convolution, batch normalisation, ReLU, 2x2 max pooling (Vinyals et al.,
+    NeurIPS 2016); without `pooled` the convolutions have stride 2 instead and the last one's output
+    is averaged over the image, as learn2learn has it for Omniglot.
+
+    The convolutions have no bias: the normalisation would subtract it. Start as learn2learn's:
+    Glorot's uniform weights, scales uniform on [0, 1], shifts 0.
+    """
+
+    channels: int
+    side: int  # of the square images, in pixels
+    filters: int
+    pooled: bool = True
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the parts of the vector: for each block weights, scales, shifts."""
+        inputs = [self.channels, *[self.filters] * (BLOCKS - 1)]
+        return [n for c in inputs for n in (9 * c * self.filters, self.filters, self.filters)]
+
+    @property
+    def width(self) -> int:
+        """How many features an image has."""
+        return self.filters * (self.side // 2**BLOCKS) ** 2 if self.pooled else self.filters
+
+    def init(self, rng: Generator) -> Tensor:
+        """A random vector, in double precision."""
+        parts = []
+        for weights, filters, _ in zip(*[iter(self.sizes)] * 3):
+            bound = math.sqrt(6 / (weights / filters + 9 * filters))
+            parts.append(bound * (2 * torch.rand(weights, generator=rng, dtype=torch.float64) - 1))
+            parts.append(torch.rand(filters, generator=rng, dtype=torch.float64))
+            parts.append(torch.zeros(filters, dtype=torch.float64))
+        return torch.cat(parts)
+
+    def features(self, theta: Tensor, images: Tensor, known: int | None = None) -> Tensor:
+        """images [n, channels, side, side] -> [n, width].
+
+        The normalisation's mean and variance are those of the first `known` images, default all.
+        """
+        z, parts = images, theta.split(self.sizes)
+        for weights, scale, shift in zip(*[iter(parts)] * 3):
+            weights = weights.view(self.filters, z.shape[1], 3, 3)
+            z = F.conv2d(z, weights, padding=1, stride=1 if self.pooled else 2)
+            z = F.relu(normalised(z, scale, shift, known))
+            if self.pooled:
+                z = F.max_pool2d(z, 2)
+        return z.flatten(1) if self.pooled else z.mean((2, 3))
+
+
+def normalised(z: Tensor, scale: Tensor, shift: Tensor, known: int | None) -> Tensor:
+    """Batch normalisation of [n, c, h, w] by mean and variance of the first `known` of n."""
+    if known is None:
+        return F.batch_norm(z, None, None, scale, shift, training=True, eps=EPS)
+    variance, mean = torch.var_mean(z[:known], (0, 2, 3), correction=0)
+    factor = scale * (variance + EPS).rsqrt()
+    return z * factor[:, None, None] + (shift - mean * factor)[:, None, None]

@@ -1,0 +1,181 @@
+"""Image sets whose classes are divided for meta-learning, from `data.root`; patterns is made here.
+
+Which image is the i-th of its class depends on the images alone, not on the order of a file.
+"""
+
+import hashlib
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.rng import generator
+from bench.settings import BadSetting
+from bench.task import Context
+from tasks.data.catalogue import KEPT
+from tasks.data.checksums import DERIVED
+from tasks.data.splits import CIFAR_FS, FC100
+
+Name = Literal["patterns", "omniglot", "fc100", "cifar_fs", "mini_imagenet"]
+PARTS = ("train", "val", "test")
+MINI = {"train": "train", "val": "validation", "test": "test"}  # as learn2learn's files are named
+
+
+class Classes(NamedTuple):
+    """parts: "train", "val" and "test", [classes, images of each, channels, side, side] uint8."""
+
+    parts: dict[str, Tensor]
+    sources: dict[str, str]  # data -> SHA-256
+
+
+def load(name: Name, context: Context) -> Classes:
+    """The three parts, on the CPU; raises BadSetting."""
+    if name == "patterns":
+        return patterns()
+    if name == "omniglot":
+        return omniglot(context)
+    if name == "mini_imagenet":
+        return mini_imagenet(context.data_root)
+    return cifar(name, context)
+
+
+def patterns(side: int = 16, images: int = 20) -> Classes:
+    """Made up, for first steps and tests: a class is a smooth random pattern, an image of it is
+    shifted by up to 3 pixels each way and noisy."""
+    rng, parts = generator("patterns"), {}
+    for part, classes in zip(PARTS, (40, 15, 15)):
+        coarse = torch.randn(classes, 1, 5, 5, generator=rng)
+        smooth = F.interpolate(coarse, (side, side), mode="bilinear", align_corners=True)
+        shifts = torch.randint(-3, 4, (classes, images, 2), generator=rng).tolist()
+        shifted = [
+            torch.stack([z.roll(s, (-2, -1)) for s in own]) for z, own in zip(smooth, shifts)
+        ]
+        noisy = torch.stack(shifted)
+        noisy = noisy + 0.7 * torch.randn(noisy.shape, generator=rng)
+        parts[part] = (64 * noisy + 128).clamp(0, 255).byte()
+    return Classes(parts, {"patterns": digest(parts)})
+
+
+def cifar(name: Literal["fc100", "cifar_fs"], context: Context) -> Classes:
+    """All 600 images of each class of CIFAR-100, its training and test images together."""
+    folder = present("CIFAR100", f"task.data={name}", context)
+    both = [pickled(folder / part) for part in ("train", "test")]
+    names = pickled(folder / "meta")
+    images = np.concatenate([part["data"] for part in both])
+    fine = np.concatenate([part["fine_labels"] for part in both])
+    keys = [hashlib.blake2b(image.data, digest_size=16).digest() for image in images]
+    order = np.lexsort((np.array(keys, dtype="S16"), fine))  # by class, then by content
+    by_class = torch.from_numpy(images[order]).view(100, -1, 3, 32, 32)
+    if name == "fc100":
+        coarse = np.concatenate([part["coarse_labels"] for part in both])[order]
+        groups = [names["coarse_label_names"][k] for k in coarse.reshape(100, -1)[:, 0]]
+        lists = FC100
+    else:
+        groups, lists = names["fine_label_names"], CIFAR_FS
+    held = {group for part in lists.values() for group in part}
+    rows = {
+        "train": [k for k, group in enumerate(groups) if group not in held],
+        **{part: [k for k, g in enumerate(groups) if g in lists[part]] for part in lists},
+    }
+    parts = {part: by_class[rows[part]] for part in PARTS}
+    return Classes(parts, {f"CIFAR-100 as {name}": digest(parts)})
+
+
+def omniglot(context: Context) -> Classes:
+    """Characters as classes by the division of Vinyals et al. (NeurIPS 2016), 28x28, ink is 255.
+
+    Reading 32,460 small files takes a while: the result is kept under data.root/derived.
+    """
+    sources = {key: DERIVED[key] for key in ("omniglot background", "omniglot evaluation")}
+    short = "-".join(value[:8] for value in sources.values())
+    path = context.data_root / "derived" / f"omniglot-28-{short}.pt"
+    if path.is_file():
+        return Classes(torch.load(path, weights_only=True), sources)
+    folder = present("Omniglot", "task.data=omniglot", context)
+    parts = {}
+    division = json.loads((folder / "splits_vinyals.json").read_text())
+    for part in PARTS:
+        characters = [
+            folder / f"images_{half}" / alphabet / character
+            for half in ("background", "evaluation")
+            for alphabet in sorted(division[part][half])
+            for character in sorted(division[part][half][alphabet])
+        ]
+        drawings = [[drawing(file) for file in sorted(c.glob("*.png"))] for c in characters]
+        parts[part] = torch.from_numpy(np.array(drawings))[:, :, None]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{os.getpid()}")  # another run may write the same
+        torch.save(parts, new)
+        new.replace(path)
+    except OSError:
+        pass  # a data root that cannot be written to costs time, nothing else
+    return Classes(parts, sources)
+
+
+def drawing(file: Path) -> Any:
+    """[28, 28] uint8, resized as learn2learn does."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        small = image.convert("L").resize((28, 28), Image.Resampling.LANCZOS)
+    return 255 - np.asarray(small)
+
+
+def mini_imagenet(root: Path) -> Classes:
+    """The files of learn2learn's loader, mini-imagenet-cache-{train,validation,test}.pkl: pickles
+    of an array of 84x84 images and the rows of each class."""
+    parts, sources = {}, {}
+    for part, word in MINI.items():
+        file = root / f"mini-imagenet-cache-{word}.pkl"
+        try:
+            content = pickled(file)
+            images, classes = torch.from_numpy(content["image_data"]).byte(), content["class_dict"]
+            rows = torch.tensor([list(classes[name]) for name in sorted(classes)])
+            parts[part] = images[rows].permute(0, 1, 4, 2, 3).contiguous()
+        except OSError as error:
+            raise BadSetting(
+                f"task.data=mini_imagenet: {file}: {error.strerror}; put learn2learn's files into "
+                "data.root, or write another task.data"
+            ) from None
+        except (pickle.UnpicklingError, KeyError, ValueError, TypeError, IndexError) as error:
+            raise BadSetting(f"task.data=mini_imagenet: {file}: not as expected: {error}") from None
+        sources[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return Classes(parts, sources)
+
+
+def present(kept: str, setting: str, context: Context) -> Path:
+    """The folder of a data set below data.root, whole, fetched if need be; raises BadSetting."""
+    folder, entry = context.data_root / KEPT[kept].target, KEPT[kept]
+    if not folder.is_dir() and context.download and entry.fetch is not None:
+        try:
+            entry.fetch(context.data_root)
+        except (RuntimeError, OSError) as error:
+            raise BadSetting(f"data.download=true: {kept} did not come: {error}") from None
+    if not folder.is_dir():
+        ways = ["data.download=true", "data.root=..."][0 if entry.fetch else 1 :]
+        raise BadSetting(
+            f"{setting}: {folder} is not there; write {' or '.join(ways)} "
+            "(scripts/import_data.py fills one from a local folder), or task.data=patterns"
+        )
+    entry.check(folder)
+    return folder
+
+
+def pickled(file: Path) -> Any:
+    with file.open("rb") as stream:
+        return pickle.load(stream, encoding="latin1")
+
+
+def digest(parts: dict[str, Tensor]) -> str:
+    """SHA-256 of the images of all parts."""
+    found = hashlib.sha256()
+    for part in PARTS:
+        found.update(parts[part].numpy().data)
+    return found.hexdigest()

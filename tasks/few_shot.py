@@ -1,0 +1,198 @@
+"""Few-shot meta-learning: from an embedding a few gradient steps learn to tell new classes apart.
+
+With a meta-batch of m episodes, S_i and D_i the support and query images of episode i,
+
+    f(x, y) = (1/m) sum_i L_{D_i}(x, y_i),   g(x, y) = sum_i L_{S_i}(x, y_i) + l2 |y_i|^2,
+
+L the mean cross-entropy (Ji, Yang, Liang, ICML 2021, equation (10)): x is the embedding network, y
+the stack of the episodes' linear heads. In g the paper prints a mean over i: the minimiser is the
+same, and on the sum an inner step is one of every episode by itself, which its step sizes are for.
+With adapt=network y is a stack of whole networks, which MAML adapts, and x only where they begin.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.settings import BadSetting, Count, NonNegative, Positive
+from bench.task import Batch, Best, Context, Sampler, Select, Task
+from tasks.conv4 import Conv4
+from tasks.data import classes
+from tasks.episodes import Deck, Episodes, Rows
+from tasks.learners import heads as head_learner
+from tasks.learners import networks as network_learner
+
+FILTERS = {"patterns": 16, "omniglot": 64, "fc100": 64, "cifar_fs": 64, "mini_imagenet": 32}
+BLOCK = 20  # episodes that an evaluation has in memory at a time
+NORMAL = 1.96  # half the width of a 95% interval, in standard errors
+
+
+def few_shot(
+    context: Context,
+    data: classes.Name = "patterns",
+    variant: Literal["paper", "code"] = "paper",
+    adapt: Literal["head", "network"] = "head",
+    ways: Count = 5,
+    shots: Count = 5,
+    queries: Count = 5,
+    episodes: Count = 32,
+    filters: Count | None = None,
+    norm: Literal["transductive", "support"] = "transductive",
+    l2: NonNegative | None = None,
+    heads: Literal["zero", "drawn", "fresh"] | None = None,
+    divide: bool | None = None,
+    test_steps: Count = 10,
+    test_lr: Positive = 0.1,
+    watched: Count = 100,
+    final: Count = 600,
+    chunk: Count | None = None,
+) -> Task:
+    """Few-shot learning; a setting left at None is that of the variant.
+
+    filters: of a convolution: 64, for miniImageNet 32; as released it has 64 too, except with
+    adapt=network. norm: batch normalisation by the statistics of what is seen together
+    ("transductive", as released: to an embedding support and query images, to an adapted network
+    each by themselves), or of the support images. l2: the paper names a strongly convex
+    regulariser without its strength, .01 here; as released, and with adapt=network, 0. heads:
+    begin at zero, at one head drawn as torch.nn.Linear's (which a method may learn), or each at one
+    of its own; code, and adapt=network: drawn. divide: the released MAML divides both losses once
+    more by the number of images (maml.py, lines 46 and 52).
+
+    test_steps, test_lr: the inner steps of an evaluation. watched: episodes of each part at a
+    measurement. final: test episodes at the end of a run, for the iterate of the highest validation
+    accuracy. chunk: networks that run together; None: all on a GPU, one on a CPU, which is four
+    times as fast there, as their maps then fit the caches. Raises BadSetting.
+    """
+    found = classes.load(data, context)
+    code, whole, size = variant == "code", adapt == "network", found.parts["train"].shape
+    if divide and not whole:
+        raise BadSetting("task.divide=true: only MAML has it; write task.adapt=network")
+    for part, images in found.parts.items():
+        if images.shape[0] < ways or images.shape[1] < shots + queries:
+            raise BadSetting(
+                f"task.ways={ways} task.shots={shots} task.queries={queries}: {data} has "
+                f"{images.shape[0]} classes of {images.shape[1]} images for {part}; write less"
+            )
+    parts = {part: images.to(context.device) for part, images in found.parts.items()}
+    turned = data == "omniglot"  # a character that is turned is another one, as in learn2learn
+    deck = Deck(parts, ways, shots, queries, context.seed, context.dtype, turned)
+    width = 64 if code and data == "mini_imagenet" and not whole else FILTERS[data]
+    net = Conv4(size[2], size[3], filters or width, pooled=data != "omniglot")
+    strength = l2 if l2 is not None else (0.0 if code or whole else 0.01)
+    begin = heads or ("drawn" if code or whole else "zero")
+    known = deck.support[1] if norm == "support" else None
+    at_once = chunk or (1 if context.device.type == "cpu" else None)
+    divided = divide if divide is not None else code
+    learner = (
+        network_learner(net, deck, strength, known, at_once, divided)
+        if whole
+        else head_learner(net, deck, strength, known, at_once)
+    )
+
+    def drawn_head(*name: int | str) -> Tensor:
+        rng, bound = generator("head", context.seed, *name), 1 / math.sqrt(net.width)
+        uniform = torch.rand(ways * (net.width + 1), generator=rng, dtype=torch.float64)
+        return bound * (2 * uniform - 1)
+
+    def own_heads(part: str, numbers: Sequence[int]) -> Tensor:
+        return torch.stack([drawn_head(part, n) for n in numbers]).to(x_0)
+
+    head = drawn_head() if begin != "zero" else torch.zeros_like(drawn_head())
+    x_0 = torch.cat([net.init(generator("network", context.seed)), head])
+    x_0 = x_0.to(context.device, context.dtype)
+    stack = x_0.new_empty(episodes, learner.size)
+
+    def upper(x: Tensor, y: Tensor, xi: Episodes) -> Tensor:
+        return learner.losses(x, y, xi).mean()
+
+    def lower(x: Tensor, y: Tensor, zeta: Episodes) -> Tensor:
+        return learner.losses(x, y, zeta).sum() + strength * y.square().sum()
+
+    last: list[tuple[int, Episodes]] = []
+
+    def sampler(rows: Rows) -> Sampler:
+        def draw(rng: Generator, step: int, size: int | None) -> Batch:
+            """Step k has the episodes k m to (k + 1) m, whoever asks and for whichever loss."""
+            if size not in (None, episodes):
+                raise BadSetting(
+                    f"algorithm.batch={size}: a step has task.episodes={episodes} episodes; "
+                    "write algorithm.batch=null"
+                )
+            if not last or last[0][0] != step:
+                numbers = range(step * episodes, (step + 1) * episodes)
+                last[:] = [(step, deck.draw("train", numbers))]
+            return last[0][1]._replace(rows=rows)
+
+        return draw
+
+    def prepare(x: Tensor, xi: Episodes, zeta: Episodes) -> tuple[Episodes, Episodes]:
+        known = learner.embedded(x, xi).features  # of the same images, in both
+        return xi._replace(features=known), zeta._replace(features=known)
+
+    def start(y: Tensor, zeta: Episodes | None) -> Tensor:
+        if begin == "fresh" and not whole and zeta is not None:
+            return own_heads("train", zeta.numbers)
+        return learner.origin(x_0, y)
+
+    def accuracies(x: Tensor, part: str, count: int) -> Tensor:
+        """On the query images of a part's first episodes, after inner steps, [count]."""
+        each = []
+        for a in range(0, count, BLOCK):
+            numbers = range(a, min(a + BLOCK, count))
+            zeta = learner.embedded(x, deck.draw(part, numbers))
+            y = learner.origin(x, stack.new_empty(len(numbers), learner.size))
+            if begin == "fresh" and not whole:
+                y = own_heads(part, numbers)
+            for _ in range(test_steps):
+                y = y - test_lr * learner.lower_slope(x, y, zeta)
+            answers = learner.logits(x, y, zeta._replace(rows=deck.query)).argmax(-1)
+            each.append((answers == deck.labels(deck.query)).to(x).mean(1))
+        return torch.cat(each)
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        of = {part: accuracies(x, part, watched) for part in classes.PARTS}
+        return {
+            **{f"{part}_accuracy": of[part].mean() for part in of},
+            **{f"{part}_interval": interval(of[part]) for part in ("val", "test")},
+        }
+
+    def close(best: Best, row: Mapping[str, Any]) -> dict[str, Tensor]:
+        of = accuracies(best.x, "test", final)
+        return {
+            "selected_accuracy": of.mean(),
+            "selected_interval": interval(of),
+            "selected_val_accuracy": torch.tensor(best.value),
+            "selected_step": torch.tensor(best.step),
+            "drop": torch.tensor(best.value - row["val_accuracy"]),
+        }
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        init=lambda rng: (x_0.clone(), learner.origin(x_0, stack).clone()),
+        evaluate=evaluate,
+        metric="val_accuracy",
+        draw_upper=sampler(deck.query),
+        draw_lower=sampler(deck.support),
+        count=lambda batch: len(batch.images) * (batch.rows[1] - batch.rows[0]),
+        rows=lambda batch, a, b: batch.part(a, b),
+        start=start,
+        origin=learner.origin,
+        carries=False,
+        prepare=prepare,
+        upper_derivatives=learner.upper_derivatives,
+        lower_derivatives=learner.lower_derivatives,
+        sources=found.sources,
+        select=Select("val_accuracy", close),
+    )
+
+
+def interval(accuracies: Tensor) -> Tensor:
+    """Half the width of the 95% interval of their mean."""
+    if len(accuracies) < 2:
+        return accuracies.new_tensor(math.nan)
+    return NORMAL * accuracies.std() / math.sqrt(len(accuracies))
