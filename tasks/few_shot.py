@@ -64,8 +64,8 @@ def few_shot(
 
     test_steps, test_lr: the inner steps of an evaluation. watched: episodes of each part at a
     measurement. final: test episodes at the end of a run, for the iterate of the highest validation
-    accuracy. chunk: networks that run together; None: all on a GPU, one on a CPU, which is four
-    times as fast there, as their maps then fit the caches. Raises BadSetting.
+    accuracy. chunk: networks that run together; None: all on a GPU, one on a CPU, which is about
+    three times as fast there, as their maps then fit the caches. Raises BadSetting.
     """
     found = classes.load(data, context)
     code, whole, size = variant == "code", adapt == "network", found.parts["train"].shape
@@ -130,8 +130,8 @@ def few_shot(
         return draw
 
     def prepare(x: Tensor, xi: Episodes, zeta: Episodes) -> tuple[Episodes, Episodes]:
-        known = learner.embedded(x, xi).features  # of the same images, in both
-        return xi._replace(features=known), zeta._replace(features=known)
+        features = learner.embedded(x, xi).features  # of the same images, in both
+        return xi._replace(features=features), zeta._replace(features=features)
 
     def start(y: Tensor, zeta: Episodes | None) -> Tensor:
         if begin == "fresh" and not whole and zeta is not None:
@@ -139,10 +139,10 @@ def few_shot(
         return learner.origin(x_0, y)
 
     def accuracies(x: Tensor, part: str, count: int) -> Tensor:
-        """On the query images of a part's first episodes, after inner steps, [count]."""
-        each = []
+        """On the query images of a part's episodes, after inner steps, [count]."""
+        each, every = [], range(-count, 0)  # no step has these
         for a in range(0, count, BLOCK):
-            numbers = range(a, min(a + BLOCK, count))
+            numbers = every[a : a + BLOCK]
             zeta = learner.embedded(x, deck.draw(part, numbers))
             y = learner.origin(x, stack.new_empty(len(numbers), learner.size))
             if begin == "fresh" and not whole:

@@ -12,9 +12,9 @@ on 20 Newsgroups. The regulariser is `regulariser`:
     code     both released codes: k = 1, s = 1 / (2 c p), .5 times a mean over all coefficients
     stocbio  stocBiO's text: k = 1, s = 1 / (c p)
 
-Both papers print, and both codes take, the mean of CE or what their steps only suit if it is one.
-x starts at 0, but for `paper`, which there is five million times as strong as `code`: no step size
-of section A.5 is small enough for it. It starts at -log(2 c p) / 2, where they are the same.
+CE is a mean, as stocBiO prints it and both codes take it; BOME prints a loss without more. x starts
+at 0, but for `paper`, which there is five million times as strong as `code`: no inner step of
+section A.5 is stable. It starts at -log(2 c p) / 2, where the two are the same.
 """
 
 import math
@@ -276,7 +276,7 @@ def loss_grad(y: Tensor, batch: Rows) -> Tensor:
 def lower_derivatives(k: float, s: float) -> Derivatives:
     """Those of mean CE + s sum_j exp(k x_j) |y_j|^2; tasks/linear.py has the formulas of CE.
 
-    A pass over y takes a fifth of a product with the data: each partial takes one.
+    What a partial derivative costs besides its products with the data is one pass over y.
     """
 
     def grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:

@@ -37,8 +37,8 @@ from tasks.sparse import Csr, picked, product, sparse
 
 
 class Documents(NamedTuple):
-    """Documents by rows, the words that are in them [k] in ascending order, those words by rows
-    over the documents, and labels [m]."""
+    """Documents by rows, the words that are in them [k] int64 in ascending order, those words by
+    rows over the documents, and labels [m]."""
 
     rows: Csr
     words: Tensor
@@ -204,7 +204,7 @@ def documents(part: Part, numbers: Tensor, labels: Tensor) -> Documents:
     offsets = torch.zeros(len(words) + 1, dtype=torch.int32, device=words.device)
     offsets[1:] = counts.cumsum(0)
     by_word = Csr(offsets, of[order], rows.values[order])
-    return Documents(rows, words, by_word, labels[numbers])
+    return Documents(rows, words.long(), by_word, labels[numbers])
 
 
 def logits(y: Tensor, d: Documents) -> Tensor:
@@ -218,29 +218,35 @@ def data_slope(y: Tensor, d: Documents) -> Tensor:
     return product(d.by_word, r)
 
 
+def added(out: Tensor, d: Documents, rows: Tensor) -> Tensor:
+    """out, with `rows` [k, c] added to its rows of the words that d has, in place: by scatter_add_,
+    which takes a third of index_add_'s time here, and adds once, as no word is there twice."""
+    return out.scatter_add_(0, d.words[:, None].expand_as(rows), rows)
+
+
 def upper_grad(x: Tensor, y: Tensor, d: Documents, wrt: Wrt) -> Partials:
     f_x = torch.zeros_like(x) if "x" in wrt else None  # f does not see the regularisation
     if "y" not in wrt:
         return f_x, None
-    return f_x, torch.zeros_like(y).index_add_(0, d.words, data_slope(y, d))
+    return f_x, added(torch.zeros_like(y), d, data_slope(y, d))
 
 
 def upper_descend(x: Tensor, y: Tensor, d: Documents, lr: float, onto: Tensor | None) -> Tensor:
-    slope = data_slope(y, d)
-    return (y.clone() if onto is None else onto).index_add_(0, d.words, slope, alpha=-lr)
+    return added(y.clone() if onto is None else onto, d, data_slope(y, d).mul_(-lr))
 
 
 def lower_grad(x: Tensor, y: Tensor, d: Documents, wrt: Wrt) -> Partials:
-    g_x = 0.5 * torch.linalg.vecdot(y, y) if "x" in wrt else None
+    g_x = None
+    if "x" in wrt:  # |y_j|^2 by the norm, which takes three quarters of vecdot's time
+        g_x = 0.5 * torch.linalg.vector_norm(y, dim=1).square()
     if "y" not in wrt:
         return g_x, None
-    return g_x, (x[:, None] * y).index_add_(0, d.words, data_slope(y, d))
+    return g_x, added(x[:, None] * y, d, data_slope(y, d))
 
 
 def lower_descend(x: Tensor, y: Tensor, d: Documents, lr: float, onto: Tensor | None) -> Tensor:
-    slope = data_slope(y, d)
     out = torch.addcmul(y if onto is None else onto, y, x[:, None], value=-lr)
-    return out.index_add_(0, d.words, slope, alpha=-lr)
+    return added(out, d, data_slope(y, d).mul_(-lr))
 
 
 def lower_linearised(x: Tensor, y: Tensor, d: Documents) -> Any:
@@ -248,7 +254,7 @@ def lower_linearised(x: Tensor, y: Tensor, d: Documents) -> Any:
     r = residual(product(d.rows, y), d.labels)
 
     def slope() -> Tensor:
-        return (x[:, None] * y).index_add_(0, d.words, product(d.by_word, r / len(r)))
+        return added(x[:, None] * y, d, product(d.by_word, r / len(r)))
 
     def curved_by(v: Tensor, wrt: Wrt) -> Partials:
         mixed = torch.linalg.vecdot(y, v) if "x" in wrt else None
@@ -256,6 +262,6 @@ def lower_linearised(x: Tensor, y: Tensor, d: Documents) -> Any:
             return mixed, None
         p = r.scatter_add(1, d.labels[:, None], torch.ones_like(r[:, :1]))
         s = curved(p, product(d.rows, v)).div_(len(r))
-        return mixed, (x[:, None] * v).index_add_(0, d.words, product(d.by_word, s))
+        return mixed, added(x[:, None] * v, d, product(d.by_word, s))
 
     return slope, curved_by

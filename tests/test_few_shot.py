@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from algorithms.bilevel.aid_bio import aid_bio
@@ -19,10 +21,12 @@ from algorithms.meta.learn2learn import learn2learn
 from algorithms.meta.maml import maml
 from bench.algorithm import Algorithm
 from bench.descent import adam, gd
+from bench.launch import complete
 from bench.oracle import Oracle
+from bench.reproduce.specs import load_book, override, points
 from bench.rng import Draw, generator
 from bench.run import advance, first, run
-from bench.settings import BadSetting
+from bench.settings import BadSetting, build
 from bench.task import Context, Task
 from tasks.conv4 import Conv4, normalised
 from tasks.data import classes
@@ -407,6 +411,19 @@ def test_mini_imagenet_is_read_from_learn2learns_files(tmp_path: Path) -> None:
     (tmp_path / "mini-imagenet-cache-test.pkl").write_bytes(b"no pickle")
     with pytest.raises(BadSetting, match=r"mini-imagenet-cache-test\.pkl: not as expected"):
         few_shot(context, "mini_imagenet")
+
+
+def test_every_row_of_the_mini_imagenet_spec_runs_on_images_of_its_form(tmp_path: Path) -> None:
+    book, root = load_book(), mini_folder(tmp_path)
+    spec = book.artifacts["stocbio/fig2_miniimagenet"].spec
+    for point in points(spec, book, "smoke"):
+        with initialize_config_module("conf", version_base="1.3"):
+            cfg = compose("config", [override(*pair) for pair in (*point.settings, *point.chosen)])
+        config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+        task: Task = build(config["task"], Context(data_root=root))
+        rows: list[dict[str, Any]] = []
+        run(task, build(config["algorithm"]), seed=0, steps=1, every=1, measured=rows.append)
+        assert np.isfinite(rows[-1]["selected_accuracy"]), point.row
 
 
 @pytest.mark.parametrize(

@@ -556,7 +556,7 @@ def test_a_fused_step_leaves_its_point_alone() -> None:
 
 def test_a_documents_words_are_those_of_its_rows() -> None:
     d = Draw(of_digits(), 0, 2).g()
-    assert torch.equal(d.words, d.rows.columns.unique())
+    assert torch.equal(d.words, d.rows.columns.long().unique())
     dense = torch.zeros(30, 64).double()
     for i in range(30):
         a, b = d.rows.offsets[i], d.rows.offsets[i + 1]
@@ -565,7 +565,7 @@ def test_a_documents_words_are_those_of_its_rows() -> None:
     for j in range(len(d.words)):
         a, b = d.by_word.offsets[j], d.by_word.offsets[j + 1]
         transposed[j, d.by_word.columns[a:b].long()] = d.by_word.values[a:b]
-    assert torch.equal(transposed, dense.T[d.words.long()])
+    assert torch.equal(transposed, dense.T[d.words])
 
 
 def test_words_are_weighted_as_scikit_learn_does() -> None:
