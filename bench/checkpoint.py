@@ -42,6 +42,17 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         content = torch.load(path, weights_only=True, map_location=device)
         found = [(leaf.shape, leaf.dtype) for leaf in content["leaves"]]
         fits = content["name"] == name and found == [(leaf.shape, leaf.dtype) for leaf in leaves]
+        standing = Standing(
+            content["step"],
+            tree_unflatten(content["leaves"], shape) if fits else None,
+            Counter(content["calls"]),
+            Counter(content["samples"]),
+            content["seconds"],
+            content["cpu_seconds"],
+            {},
+            content["totals"],
+            Best(*content["best"]) if content["best"] else None,
+        )
     except Exception as error:  # torch.load's failures on damaged files have no common type
         raise BadSetting(
             f"{path} cannot be read ({type(error).__name__}): "
@@ -49,14 +60,4 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         ) from None
     if not fits:
         raise BadSetting(f"{path} is not of this run: write run.force=true to start again")
-    return Standing(
-        content["step"],
-        tree_unflatten(content["leaves"], shape),
-        Counter(content["calls"]),
-        Counter(content["samples"]),
-        content["seconds"],
-        content["cpu_seconds"],
-        {},
-        content["totals"],
-        Best(*content["best"]) if content["best"] else None,
-    )
+    return standing
