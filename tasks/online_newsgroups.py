@@ -219,9 +219,9 @@ def data_slope(y: Tensor, d: Documents) -> Tensor:
 
 
 def added(out: Tensor, d: Documents, rows: Tensor) -> Tensor:
-    """out, with `rows` [k, c] added to its rows of the words that d has, in place: by scatter_add_,
-    which takes a third of index_add_'s time here, and adds once, as no word is there twice."""
-    return out.scatter_add_(0, d.words[:, None].expand_as(rows), rows)
+    """out, with `rows` [k, c] added to its rows of the words that d has, in place: by reading and
+    writing these rows, as no word is there twice; a quarter quicker than index_add_."""
+    return out.index_copy_(0, d.words, out.index_select(0, d.words).add_(rows))
 
 
 def upper_grad(x: Tensor, y: Tensor, d: Documents, wrt: Wrt) -> Partials:
