@@ -81,6 +81,7 @@ def seconds(work: Callable[[], Any], device: torch.device) -> float:
 
 def peak_mb(work: Callable[[], Any], device: torch.device) -> float:
     """The most bytes in use during the work beyond those before it."""
+    work()  # what only a first time allocates
     gc.collect()
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)

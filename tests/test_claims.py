@@ -65,6 +65,7 @@ BETTER, WORSE = ends(0.91, 0.92, 0.93), ends(0.81, 0.83, 0.82)
         ({"kind": "above", "than": ["B"]}, {"A": BETTER, "B": WORSE[:2]}, "not run"),
         ({"kind": "below", "than": ["B"]}, {"A": WORSE, "B": BETTER}, "holds"),
         ({"kind": "below", "than": ["B"]}, {"A": BETTER, "B": WORSE}, "fails"),
+        ({"kind": "below", "than": ["B"], "factor": 1.3}, {"A": BETTER, "B": WORSE}, "holds"),
         ({"kind": "order", "rows": ["A", "B", "C"]},
          {"A": BETTER, "B": WORSE, "C": ends(0.7, 0.71, 0.72)}, "holds"),
         ({"kind": "order", "rows": ["A", "C", "B"]},

@@ -191,6 +191,7 @@ ONE = {  # theory, or no code was released
     "ncgs/table2",
     "ncgs/table3",
     "peers/hyper_cleaning",
+    "stocbio/memory",
     "stocbio/omniglot",
     "stocbio/table1",
     "stocbio/table1_logistic",

@@ -94,8 +94,8 @@ def measured(
             if run.summary is not None and run.job.seed in others
         ]
 
-    def difference(name: str) -> Callable[[Run, Run], float]:
-        return lambda a, b: last(a, name) - last(b, name)
+    def difference(name: str, factor: float = 1.0) -> Callable[[Run, Run], float]:
+        return lambda a, b: last(a, name) - factor * last(b, name)
 
     def final(name: str) -> Callable[[Run], float]:
         return lambda run: last(run, name)
@@ -105,15 +105,16 @@ def measured(
 
     def parts() -> Iterator[Part]:
         match claim:
-            case Above() | Below():
+            case Above():
                 for a, b in product(claim.rows, claim.than):
                     values = paired(a, b, difference(claim.metric))
-                    bounds = (
-                        (claim.margin, math.inf)
-                        if isinstance(claim, Above)
-                        else (-math.inf, -claim.margin)
-                    )
-                    yield part(f"{label(claim.metric)}: {a} − {b}", values, *bounds)
+                    yield part(f"{label(claim.metric)}: {a} − {b}", values, claim.margin, math.inf)
+            case Below():
+                times = "" if claim.factor == 1 else f"{number(claim.factor)} × "
+                for a, b in product(claim.rows, claim.than):
+                    values = paired(a, b, difference(claim.metric, claim.factor))
+                    what = f"{label(claim.metric)}: {a} − {times}{b}"
+                    yield part(what, values, -math.inf, -claim.margin)
             case Order():
                 for a, b in pairwise(claim.rows):
                     values = paired(a, b, difference(claim.metric))

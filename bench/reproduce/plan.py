@@ -68,6 +68,9 @@ class Run:
         """The last measured value; infinite if it was not finite, None if there is none."""
         if self.summary is None:
             return None
+        if metric == "peak_memory_mb":  # where the run's tensors were
+            peak = self.summary[metric]
+            return float(peak.get("gpu", peak["process"]))
         return value(self.summary["last"], metric)
 
 

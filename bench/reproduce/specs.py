@@ -29,7 +29,8 @@ Settings = dict[str, Value]  # Hydra path or group -> value
 Grid = dict[str, Annotated[list[Value], Field(min_length=1)]]
 
 # what every run has; calls: all oracle calls together
-ALWAYS = {"step", "seconds", "cpu_seconds", "calls"}
+ALWAYS = {"step", "seconds", "cpu_seconds", "calls"}  # in every row of a history
+AT_THE_END = "peak_memory_mb"  # in every summary
 COUNTED = re.compile(r"(calls|samples|info)/\w+")
 
 
@@ -145,11 +146,12 @@ class Above(Claim):
 
 
 class Below(Claim):
-    """metric(row) < metric(other) - margin, for every row and other; paired over seeds."""
+    """metric(row) < factor metric(other) - margin, for every row and other; paired over seeds."""
 
     kind: Literal["below"]
     metric: str
     than: Annotated[list[str], Field(min_length=1)]
+    factor: Positive = 1.0
     margin: Finite = 0.0
 
 
@@ -483,7 +485,8 @@ def check(
     known(spec.task, set(metrics) - {"any"}, "task", "task in metrics.yaml")
 
     def metric(name: str, field: str) -> None:
-        if name not in ALWAYS and not COUNTED.fullmatch(name):
+        at_end = name == AT_THE_END and not field.startswith("figure.")
+        if name not in ALWAYS and not at_end and not COUNTED.fullmatch(name):
             known(name, metrics[spec.task], field, f"metric of {spec.task}")
 
     for i, name in enumerate(spec.columns):
