@@ -154,8 +154,11 @@ def composed_names(
     try:
         with initialize_config_module("conf", version_base="1.3"):
             base = compose("config", [override(*pair) for pair in settings])
+        before: tuple[str, ...] | None = None
         for chosen, seed in wanted:
-            cfg = base.copy()
+            paths = tuple(path for path, _ in chosen)
+            if paths != before:  # else all that was put in is put in anew; a copy takes long
+                cfg, before = base.copy(), paths
             for path, value in (*chosen, ("seed", seed)):
                 OmegaConf.update(cfg, path, value)
             names.append(
