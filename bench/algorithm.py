@@ -14,9 +14,11 @@ State = Any  # a NamedTuple of tensors (nested allowed) with at least the fields
 class Algorithm(NamedTuple):
     """`init(x0, y0)` makes the first state; `step` makes the next one and says what it saw.
 
-    first_order: it promises to take no second derivative, and its oracle refuses them.
+    first_order: it promises to take no second derivative, and its oracle refuses them. on_stream:
+    only for tasks that are streams, which `init` gets as a third argument.
     """
 
-    init: Callable[[Tensor, Tensor], State]
+    init: Callable[..., State]
     step: Callable[[Oracle, State, Draw], tuple[State, dict[str, Tensor]]]
     first_order: bool = False
+    on_stream: bool = False

@@ -25,6 +25,7 @@ def save(path: Path, name: str, s: Standing) -> None:
         "totals": dict(s.totals),
         "leaves": leaves,
         "best": None if s.best is None else tuple(s.best),
+        "table": s.table,
     }
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
@@ -52,6 +53,7 @@ def load(path: Path, name: str, like: Standing) -> Standing:
             {},
             content["totals"],
             Best(*content["best"]) if content["best"] else None,
+            content.get("table"),  # not in checkpoints of before there was one
         )
     except Exception as error:  # torch.load's failures on damaged files have no common type
         raise BadSetting(

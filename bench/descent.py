@@ -35,6 +35,11 @@ def gd(lr: Positive) -> Descent:
     return Descent(lambda p: (), lambda p, d, m: (p - lr * d, m))
 
 
+def clamped(lr: Positive, at: Positive = 1.0) -> Descent:
+    """Gradient descent whose direction is cut to [-at, at] in every coordinate."""
+    return Descent(lambda p: (), lambda p, d, m: (p - lr * d.clamp(-at, at), m))
+
+
 def heavy_ball_descent(lr: Positive, momentum: Rate = 0.9) -> Descent:
     """Heavy ball as torch.optim.SGD has it: m = momentum m + d, p = p - lr m."""
 

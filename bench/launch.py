@@ -32,6 +32,7 @@ from bench.settings import (
     validated,
 )
 from bench.task import Context, Task
+from bench.view import Heatmap, Histogram
 
 RUN: dict[str, Any] = {
     "steps": (Count, ...),
@@ -279,14 +280,20 @@ def carry_out(
         "references": task.references() if task.references and status == "done" else {},
         "peak_memory_mb": peak_memory_mb(device),
     }
-    if task.view and status == "done" and standing is not None:
-        x, y = standing.state.x, standing.state.y
-        record.write_json(folder / "view.json", asdict(task.view(x, y, standing.step)))
+    if status == "done" and standing is not None and (seen := view(task, standing)) is not None:
+        record.write_json(folder / "view.json", asdict(seen))
     record.write_json(folder / "summary.json", summary)
     code = exit_code(summary)
     logger.close(code)
     show(summary, folder)
     return code
+
+
+def view(task: Task, s: Standing) -> Histogram | Heatmap | None:
+    """The picture of a run's end, where the task has one."""
+    if task.ledger is not None and s.table is not None:
+        return task.ledger.view(s.table)
+    return task.view(s.state.x, s.state.y, s.step) if task.view else None
 
 
 def exit_code(summary: dict[str, Any]) -> int:

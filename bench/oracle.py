@@ -125,6 +125,13 @@ class Oracle:
         found = torch.func.vjp(lambda p: origin(p, y), x)
         return found[0], lambda v: found[1](v)[0]
 
+    def logits(self, x: Tensor, y: Tensor, samples: Batch) -> Tensor:
+        """What the network of a stream answers: counts as a value of g."""
+        if self.task.stream is None:
+            raise TypeError("this task is no stream")
+        self._count("value_g", samples)
+        return self.task.stream.logits(x, y, samples)
+
     def prepared(self, x: Tensor, xi: Batch, zeta: Batch) -> tuple[Batch, Batch]:
         """The batches with what x alone decides about them, for a caller whose own graph it is."""
         return self.task.prepare(x, xi, zeta)

@@ -3,9 +3,11 @@
 from hashlib import blake2b
 from typing import Literal
 
+import torch
 from torch import Generator, Tensor, rand, randint, randn
 
 from bench.settings import BadSetting
+from bench.stream import Stream
 from bench.task import Batch, Sampler, Task
 
 
@@ -38,6 +40,23 @@ class Draw:
         """The batches that an earlier step drew, from its first on: for methods that come back to
         past losses."""
         return Draw(self.task, self.seed, self.step - steps)
+
+    @property
+    def stream(self) -> Stream:
+        """Of a task that is one."""
+        if self.task.stream is None:
+            raise TypeError("this task is no stream")
+        return self.task.stream
+
+    def some(self, numbers: Tensor, size: int) -> Tensor:
+        """`size` of these, or all if there are fewer, without replacement."""
+        like = torch.empty(numbers.numel(), device=numbers.device)
+        return numbers.flatten()[self.uniform(like).argsort()[:size]]
+
+    def handing(self, xi: Batch, zeta: Batch) -> "Draw":
+        """For a method that is a part of another: its batches are these two, whatever it asks for;
+        its other randomness goes on from here."""
+        return Handed(self, xi, zeta)
 
     def blocks(self, side: Literal["upper", "lower"], count: int) -> "Blocks":
         """All the data of this side in `count` blocks of rows, as equal as can be.
@@ -74,6 +93,17 @@ class Draw:
         turn = self.turns[side]
         self.turns[side] += 1
         return sampler(generator(self.seed, side, self.step, turn), self.step, size)
+
+
+class Handed(Draw):
+    """See Draw.handing."""
+
+    def __init__(self, draw: Draw, xi: Batch, zeta: Batch):
+        self.task, self.seed, self.step, self.turns = draw.task, draw.seed, draw.step, draw.turns
+        self.given = {"upper": xi, "lower": zeta}
+
+    def _draw(self, side: str, sampler: Sampler, size: int | None) -> Batch:
+        return self.given[side]
 
 
 class Blocks:

@@ -15,6 +15,7 @@ from bench.algorithm import Algorithm, State
 from bench.deferred import Deferred
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
+from bench.settings import BadSetting
 from bench.task import Best, Task
 
 
@@ -30,6 +31,7 @@ class Standing(NamedTuple):
     info: Mapping[str, Tensor]  # what the last step saw; for the row, not for going on
     totals: Mapping[str, float] = MappingProxyType({})  # of the task's tally so far
     best: Best | None = None  # so far, where the task selects
+    table: Tensor | None = None  # of the task's ledger so far
 
 
 class Diverged(Exception):
@@ -37,10 +39,19 @@ class Diverged(Exception):
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
-    """The standing before the first step."""
-    state = algorithm.init(*task.init(generator(seed, "init")))
+    """The standing before the first step; raises BadSetting."""
+    given: tuple[Any, ...] = task.init(generator(seed, "init"))
+    if algorithm.on_stream:
+        if task.stream is None:
+            raise BadSetting(
+                "algorithm: this method learns a stream of tasks; write task=permuted_mnist or "
+                "task=split_cifar"
+            )
+        given = (*given, task.stream)
+    state = algorithm.init(*given)
     totals = dict.fromkeys(task.tally.names, 0.0) if task.tally else {}
-    return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals)
+    table = task.ledger.empty if task.ledger else None
+    return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals, table=table)
 
 
 def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
@@ -58,6 +69,13 @@ def tallied(task: Task, s: Standing) -> Standing:
         return s
     adds = task.tally.adds(s.state.x, s.state.y, s.step)
     return s._replace(totals={key: s.totals[key] + float(adds[key]) for key in task.tally.names})
+
+
+def entered(task: Task, s: Standing) -> Standing:
+    """With what the task's ledger measures after this step."""
+    if task.ledger is None or s.table is None or s.step % task.ledger.every:
+        return s
+    return s._replace(table=task.ledger.enter(s.table, s.state.x, s.state.y, s.step))
 
 
 def run(
@@ -109,6 +127,9 @@ def run(
         chunk = 1
         while s.step < steps and not spent_up():
             target = min(s.step - s.step % every + every, steps)
+            if task.ledger is not None:
+                often = task.ledger.every
+                target = min(target, s.step - s.step % often + often)
             many = min(chunk, target - s.step) if task.tally is None else 1
             s = tallied(task, s)
             begin, cpu = now(), time.process_time()
@@ -118,7 +139,8 @@ def run(
             cpu = time.process_time() - cpu
             s = s._replace(seconds=s.seconds + spent, cpu_seconds=s.cpu_seconds + cpu)
             chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
-            if s.step == target or spent_up():
+            s = entered(task, s)
+            if s.step % every == 0 or s.step == steps or spent_up():
                 values = row(task, s)
                 s = s._replace(best=better(task, s, values))
                 finite = bool(s.state.x.isfinite().all() and s.state.y.isfinite().all())
@@ -153,6 +175,8 @@ def selected(task: Task, best: Best | None, values: Mapping[str, Any]) -> dict[s
 def row(task: Task, s: Standing) -> dict[str, Any]:
     """step, wall and CPU seconds, metrics, totals, calls/*, samples/*; info/* of the last step."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
+    if task.ledger is not None and s.table is not None:
+        metrics = metrics | task.ledger.read(s.table)
     return {
         "step": s.step,
         "seconds": s.seconds,

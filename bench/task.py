@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bench.view import Histogram
+from bench.stream import Stream
+from bench.view import Heatmap, Histogram
 
 Batch = Any  # whatever the losses take as data: a tuple of tensors, a time index, ...
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]  # (x, y, batch) -> scalar
@@ -69,6 +70,21 @@ class Tally(NamedTuple):
     adds: Callable[[Tensor, Tensor, int], dict[str, Tensor]]
 
 
+class Ledger(NamedTuple):
+    """A table that a run fills as it goes, such as each task's accuracy after each task: neither
+    timed nor counted, and kept in the checkpoint.
+
+    every: steps between entries. enter(table, x, y, step) -> the table with what there is to
+    measure after `step` steps. read: the metrics of a table, from the empty one on.
+    """
+
+    empty: Tensor
+    every: int
+    enter: Callable[[Tensor, Tensor, Tensor, int], Tensor]
+    read: Callable[[Tensor], dict[str, Tensor]]
+    view: Callable[[Tensor], Heatmap]  # at the end
+
+
 class Best(NamedTuple):
     """The iterate of a run that counts: the first with the highest value of `Select.metric`."""
 
@@ -107,7 +123,7 @@ class Task:
     upper: Loss
     init: Callable[[Generator], tuple[Tensor, Tensor]]
     evaluate: Callable[[Tensor, Tensor, int], dict[str, Tensor]]  # neither timed nor counted
-    metric: str  # the one of `evaluate` or `tally` to watch
+    metric: str  # the one of `evaluate`, `tally` or `ledger` to watch
     lower: Loss | None = None
     draw_upper: Sampler = no_data
     draw_lower: Sampler = no_data
@@ -127,3 +143,5 @@ class Task:
     view: Callable[[Tensor, Tensor, int], Histogram] | None = None  # (x, y, step) at the end
     select: Select | None = None
     tally: Tally | None = None
+    ledger: Ledger | None = None
+    stream: Stream | None = None  # of tasks that are learned one after the other

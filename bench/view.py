@@ -19,6 +19,24 @@ class Histogram:
     sizes: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Heatmap:
+    """A matrix of values from low to high; None where there is none. x, y: of the axes."""
+
+    title: str
+    x: str
+    y: str
+    low: float
+    high: float
+    matrix: list[list[float | None]]
+
+
+def heatmap(title: str, x: str, y: str, matrix: Tensor, low: float, high: float) -> Heatmap:
+    """Of a tensor whose places without a value are NaN."""
+    rows = [[None if v != v else v for v in row] for row in matrix.double().cpu().tolist()]
+    return Heatmap(title, x, y, low, high, rows)
+
+
 def histogram(
     title: str, label: str, groups: Mapping[str, Tensor], low: float, high: float, bins: int = 40
 ) -> Histogram:

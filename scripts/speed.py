@@ -3,6 +3,7 @@
     uv run --group peers python scripts/speed.py [--boat]
     uv run --group peers python scripts/speed.py --problem newsgroups
     uv run python scripts/speed.py --few-shot      (see speed_few_shot.py)
+    uv run python scripts/speed.py --continual     (see speed_continual.py)
 
 Softmax regression, full batch, float32, 2 threads, T = 10 inner steps, K = 10 products for the
 linear system. Before a pair is timed its hypergradients (for BOME: both directions of the step)
@@ -772,6 +773,11 @@ def main() -> None:
         action="store_true",
         help="episodes together or in a loop; memory",
     )
+    parser.add_argument(
+        "--continual",
+        action="store_true",
+        help="experience replay on a stream of tasks",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines here as well")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -785,6 +791,12 @@ def main() -> None:
         import speed_few_shot
 
         speed_few_shot.report(arguments.repeats)
+        return
+
+    if arguments.continual:
+        import speed_continual
+
+        speed_continual.report(arguments.repeats)
         return
 
     load = os.getloadavg()[0]

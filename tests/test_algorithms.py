@@ -22,7 +22,14 @@ from tasks.quadratic import quadratic
 
 ROOT = Path(__file__).parent.parent
 EPISODIC = {"learn2learn"}  # only for tasks of episodes: test_few_shot.py
-NAMES = sorted({path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml")} - EPISODIC)
+STREAMING = {  # only for streams of tasks: test_continual.py
+    path.stem
+    for path in (ROOT / "conf" / "algorithm").glob("*.yaml")
+    if "continual" in path.read_text()
+}
+NAMES = sorted(
+    {path.stem for path in (ROOT / "conf" / "algorithm").glob("*.yaml")} - EPISODIC - STREAMING
+)
 GAMES = {"gda", "optimistic_gd"}  # for g = -f
 ON_A_SET = {
     path.stem
@@ -203,6 +210,7 @@ def test_it_descends(problem: Task, name: str) -> None:
 # calls of the first step; (a, b): a of them with all the data whatever the batch, b with the batch
 COUNTS: dict[str, list[tuple[dict[str, Any], dict[str, int | tuple[int, int]]]]] = {
     "bome": [({"T": t, "barrier": "norm"}, {"grad_g": t + 1, "grad_f": 1}) for t in (1, 4)]
+    + [({"T": 4, "barrier": "slope"}, {"grad_g": 5, "grad_f": 1})]
     + [({"T": 4, "barrier": "value"}, {"grad_g": 5, "grad_f": 1, "value_g": 2})],
     "itd": [
         ({"T": 1}, {"grad_g": 1, "grad_f": 1, "jvp_g": 1}),

@@ -33,7 +33,7 @@ def bome(
     inner_lr: Positive,
     T: Count = 10,
     eta: Positive = 0.5,
-    barrier: Literal["norm", "value"] = "norm",
+    barrier: Literal["norm", "value", "slope"] = "norm",
     inner_momentum: Rate = 0.0,
     keep_velocity: bool = False,
     eps: NonNegative = 0.0,
@@ -42,7 +42,8 @@ def bome(
     """BOME.
 
     barrier: phi = eta |grad q|^2 ("norm", the paper's default) or eta q ("value", as the
-    released data_cleaning.py has it). keep_velocity: the released code never resets the
+    released data_cleaning.py has it), or eta |grad q| ("slope", as its section A.6 prints it for
+    continual learning). keep_velocity: the released code never resets the
     inner momentum. eps: the released code adds 1e-4 or 1e-8 to |grad q|^2; the paper sets
     lambda = 0 where that is zero.
     """
@@ -72,6 +73,8 @@ def bome(
         # 3. lambda = max((phi - <grad f, grad q>) / |grad q|^2, 0), eq. (7)
         if barrier == "norm":
             lam = eta - fq / (qq + eps)
+        elif barrier == "slope":
+            lam = (eta * qq.sqrt() - fq) / (qq + eps)
         else:
             lam = (eta * (o.g(x, y, zeta) - o.g(x, y_T, zeta)) - fq) / (qq + eps)
         lam = torch.where(qq > 0, lam.clamp(min=0), 0.0)

@@ -173,7 +173,7 @@ def scalings(
 def views(
     artifact: Artifact, found: dict[Variant, list[tuple[str, dict[str, Any]]]], out: Path
 ) -> list[tuple[str, str]]:
-    """One file per variant with a histogram per row; (what it shows, file) of each."""
+    """One file per variant with a histogram or a matrix per row; (what it shows, file) of each."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -182,6 +182,9 @@ def views(
     files = []
     for variant, rows in found.items():
         if not rows:
+            continue
+        if "matrix" in rows[0][1]:
+            files.append(matrices(artifact, variant, rows, out))
             continue
         across = min(3, len(rows))
         down = -(-len(rows) // across)
@@ -224,3 +227,37 @@ def views(
             )
         )
     return files
+
+
+def matrices(
+    artifact: Artifact, variant: Variant, rows: list[tuple[str, dict[str, Any]]], out: Path
+) -> tuple[str, str]:
+    """A heat map for each row, all of one scale; (what they show, file)."""
+    from matplotlib import pyplot as plt
+
+    across = min(4, len(rows))
+    down = -(-len(rows) // across)
+    plain = {"axes.grid": False, "axes.spines.top": True, "axes.spines.right": True}
+    with plt.rc_context(style(artifact) | plain):
+        figure, axes = plt.subplots(
+            down, across, figsize=(2.4 * across, 2.5 * down), squeeze=False, layout="constrained"
+        )
+        for panel in axes.flat[len(rows) :]:
+            panel.set_axis_off()
+        for panel, (row, view) in zip(axes.flat, rows):
+            values = [[float("nan") if v is None else v for v in line] for line in view["matrix"]]
+            n = len(values)
+            image = panel.imshow(
+                values, vmin=view["low"], vmax=view["high"], cmap="viridis",
+                extent=(0.5, n + 0.5, n + 0.5, 0.5), interpolation="nearest",
+            )  # fmt: skip
+            panel.set_title(row)
+            panel.set_xlabel(view["x"])
+            panel.set_ylabel(view["y"])
+        title = rows[0][1]["title"]
+        figure.colorbar(image, ax=axes, label=title.lower(), shrink=0.8)
+        stem = out / artifact.id
+        file = stem.with_name(f"{stem.name}-{variant}-view.svg")
+        figure.savefig(file, metadata={"Date": None})
+        plt.close(figure)
+    return f"{title}, first seed, {variant} variant", file.name

@@ -67,14 +67,11 @@ def cifar(name: Literal["fc100", "cifar_fs"], context: Context) -> Classes:
     folder = present("CIFAR100", f"task.data={name}", context)
     both = [pickled(folder / part) for part in ("train", "test")]
     names = pickled(folder / "meta")
-    images = np.concatenate([part["data"] for part in both])
-    fine = np.concatenate([part["fine_labels"] for part in both])
-    keys = [hashlib.blake2b(image.data, digest_size=16).digest() for image in images]
-    order = np.lexsort((np.array(keys, dtype="S16"), fine))  # by class, then by content
-    by_class = torch.from_numpy(images[order]).view(100, -1, 3, 32, 32)
+    every = by_class(both)
     if name == "fc100":
-        coarse = np.concatenate([part["coarse_labels"] for part in both])[order]
-        groups = [names["coarse_label_names"][k] for k in coarse.reshape(100, -1)[:, 0]]
+        pairs = [zip(part["fine_labels"], part["coarse_labels"]) for part in both]
+        coarse = {fine: group for part in pairs for fine, group in part}
+        groups = [names["coarse_label_names"][coarse[k]] for k in range(100)]
         lists = FC100
     else:
         groups, lists = names["fine_label_names"], CIFAR_FS
@@ -83,8 +80,31 @@ def cifar(name: Literal["fc100", "cifar_fs"], context: Context) -> Classes:
         "train": [k for k, group in enumerate(groups) if group not in held],
         **{part: [k for k, g in enumerate(groups) if g in lists[part]] for part in lists},
     }
-    parts = {part: by_class[rows[part]] for part in PARTS}
+    parts = {part: every[rows[part]] for part in PARTS}
     return Classes(parts, {f"CIFAR-100 as {name}": digest(parts)})
+
+
+def halves(
+    name: Literal["patterns", "cifar100"], context: Context
+) -> tuple[Tensor, Tensor, dict[str, str]]:
+    """(training images, test images, sources), [classes, images of each, channels, side, side]
+    uint8: CIFAR-100 by its own division, or patterns, 12 and 8 of each; raises BadSetting."""
+    if name == "patterns":
+        made = patterns()
+        every = torch.cat([made.parts[part] for part in PARTS])
+        return every[:, :12], every[:, 12:], made.sources
+    folder = present("CIFAR100", "task.data=cifar100", context)
+    train, test = (by_class([pickled(folder / part)]) for part in ("train", "test"))
+    return train, test, {"CIFAR-100": digest({"train": train, "val": test[:0], "test": test})}
+
+
+def by_class(parts: list[Any]) -> Tensor:
+    """Of CIFAR-100's pickles, [100, images of each, 3, 32, 32], in each class by content."""
+    images = np.concatenate([part["data"] for part in parts])
+    fine = np.concatenate([part["fine_labels"] for part in parts])
+    keys = [hashlib.blake2b(image.data, digest_size=16).digest() for image in images]
+    order = np.lexsort((np.array(keys, dtype="S16"), fine))  # by class, then by content
+    return torch.from_numpy(images[order]).view(100, -1, 3, 32, 32)
 
 
 def omniglot(context: Context) -> Classes:

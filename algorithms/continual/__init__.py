@@ -1,0 +1,1 @@
+"""Methods for streams of tasks, each of which is seen once; only what they remember comes again."""

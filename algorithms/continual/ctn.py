@@ -1,0 +1,99 @@
+"""CTN: contextual transformation networks (Pham, Liu, Sahoo, Hoi, ICLR 2021), Algorithm 1, as the
+bilevel problem of BOME's experiment (equation (14)), with any method for such problems:
+
+    min over x of L(y*(x), x; M^sm_{<t+1}),   y*(x) = argmin_y L(y, x; D_t u M^em_{<t}).
+
+Paper -> here: phi (BOME's v) -> x, theta -> y, M^em -> episodic, M^sm -> semantic, D_t -> new. The
+upper batch is the whole semantic memory; the lower one the stream's batch and `replay` samples of
+the episodic memory, with the answers that the network gave when a task was over.
+
+`method` does the steps: "itd" differentiates through the inner loop, "fo_itd" takes its end as
+given, as the released code does in spite of its text (its model/ctn.py copies parameters in place,
+which cuts the graph). Every step, the first image of a batch goes to the semantic memory, and the
+one before it comes back to be learned, as released.
+
+Per step: `outer_steps` steps of `method`, and at a task's end one value of g over its memory.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import BadSetting, Count, Positive
+from bench.stream import Samples, Stream, joined, ring
+
+
+class State(NamedTuple):
+    inner: Any  # the method's state
+    episodic: Tensor  # [tasks, of each]: numbers of samples
+    semantic: Tensor
+    teacher: Tensor  # [tasks, of each, classes]: answers on the episodic memory, at task ends
+
+    @property
+    def x(self) -> Tensor:
+        return self.inner.x
+
+    @property
+    def y(self) -> Tensor:
+        return self.inner.y
+
+
+def ctn(
+    method: Algorithm,
+    outer_steps: Count = 2,
+    episodic: Count = 40,
+    semantic: Count = 10,
+    replay: Count = 40,
+    temperature: Positive = 5.0,
+    past: Literal["before", "all"] = "before",
+) -> Algorithm:
+    """method: a bilevel one that goes on from its last y. temperature: of the remembered answers.
+    past: what is replayed in task t: tasks before it, as the papers have it, or, as released, all
+    so far, t included, whose samples have no teacher yet. Raises BadSetting."""
+
+    def init(x: Tensor, y: Tensor, stream: Stream) -> State:
+        if len(x) == 0:
+            raise BadSetting("task.embedding=0: CTN learns a controller; write task.embedding=16")
+        if stream.batch < 2:
+            raise BadSetting("task.batch=1: CTN keeps an image of each for its controller; write 2")
+        em, sm = (
+            torch.zeros(stream.tasks, size, dtype=torch.int64, device=y.device)
+            for size in (episodic, semantic)
+        )
+        return State(method.init(x, y), em, sm, y.new_zeros(*em.shape, stream.classes))
+
+    def replayed(draw: Draw, em: Tensor, teacher: Tensor, tasks: int) -> Samples:
+        places = draw.some(torch.arange(tasks * episodic, device=em.device), replay)
+        samples = draw.stream.recalled(em.flatten()[places])
+        return samples._replace(teacher=teacher.flatten(0, 1)[places])
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        new, stream = draw.g(), draw.stream
+        t = stream.task(draw.step)
+        k = draw.step - t * stream.steps
+        inner, teacher = s.inner, s.teacher
+
+        if k == 0 and t > 0:  # the last task is over: remember what the network answers
+            z = o.logits(inner.x, inner.y, stream.recalled(s.episodic[t - 1]))
+            teacher = teacher.clone()
+            teacher[t - 1] = torch.softmax(z / temperature, 1)
+
+        held = new.numbers[:1]
+        back = s.semantic[t, (k - 1) % semantic][None] if k > 0 else held[:0]
+        learned = torch.cat([new.numbers[1:], back])
+        sm = ring(s.semantic, t, held, k)
+        em = ring(s.episodic, t, learned, k * (stream.batch - 1) + max(k - 1, 0))
+
+        xi = stream.recalled(sm[: t + 1].flatten())
+        for _ in range(outer_steps):
+            zeta = stream.recalled(learned)
+            if t > 0:
+                zeta = joined(zeta, replayed(draw, em, teacher, t if past == "before" else t + 1))
+            inner, info = method.step(o, inner, draw.handing(xi, zeta))
+        return State(inner, em, sm, teacher), info
+
+    return Algorithm(init, step, method.first_order, on_stream=True)

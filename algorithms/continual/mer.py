@@ -1,0 +1,63 @@
+"""MER: meta-experience replay (Riemer et al., ICLR 2019), Algorithm 1: Reptile within batches and
+across them, over a reservoir.
+
+Paper -> here: theta -> y, M -> memory, s -> batches, k -> length, alpha -> lr, beta -> within,
+gamma -> across; theta^A_0 -> begun, theta^W_{i,0} -> entered.
+
+Per step: batches x length gradients of g for each `group` samples of the stream, each over as many.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import Count, Positive
+from bench.stream import Stream, reservoir
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    memory: Tensor  # numbers of samples
+
+
+def mer(
+    lr: Positive = 0.03,
+    memory: Count = 50,
+    batches: Count = 1,
+    length: Count = 10,
+    within: Positive = 0.3,
+    across: Positive = 1.0,
+    group: Count = 1,
+) -> Algorithm:
+    """memory: samples for each task there will be, in one reservoir. group: samples of the stream
+    that go through Algorithm 1 together; 1 in the paper, which takes one at a time; with more, its
+    steps of descent are on as many samples."""
+
+    def init(x: Tensor, y: Tensor, stream: Stream) -> State:
+        numbers = torch.zeros(stream.tasks * memory, dtype=torch.int64, device=y.device)
+        return State(x, y, numbers)
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        new, y, kept = draw.g(), s.y, s.memory
+        seen = draw.step * draw.stream.batch
+        for now in new.numbers.split(group):
+            held = kept[: min(seen, len(kept))]
+            begun = y
+            for _ in range(batches):
+                entered = y
+                # B_i: from M, and the present samples last
+                old = draw.some(held, (length - 1) * group)
+                for numbers in [*(old.split(group) if len(old) else ()), now]:
+                    y = y - lr * o.g_y(s.x, y, draw.stream.recalled(numbers))
+                y = entered + within * (y - entered)
+            y = begun + across * (y - begun)
+            kept = reservoir(kept, now, seen, draw.uniform(now.to(y.dtype)))
+            seen += len(now)
+        return State(s.x, y, kept), {"moved_sq": (y - s.y).square().sum()}
+
+    return Algorithm(init, step, first_order=True, on_stream=True)

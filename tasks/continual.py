@@ -1,0 +1,281 @@
+"""Continual learning: tasks one after the other, each seen once, batch by batch (BOME, table 1).
+
+    f(x, y) = sum_i w_i CE_i,   g(x, y) = sum_i w_i (CE_i + (strength / C) KL(p_i || q_i)),
+
+over the samples that a method hands in: the stream's batch of this step, and what it remembers.
+CE_i is the cross-entropy among the C classes of a sample's own task; the second term, only where an
+earlier network's answer p_i is remembered, holds q_i, the present one's, to it, both of them at a
+temperature. x is the controller of a contextual transformation network, or empty, y the backbone
+(tasks/film.py). C divides because the released code takes the mean over a batch and its classes.
+
+At the end of each task every task so far is tested: a[s, tau] is the accuracy on task tau after
+training on s, kept in the run's ledger; ACC, NBT, FT and FM are of that matrix.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from bench.rng import generator
+from bench.settings import BadSetting, Count, Natural, NonNegative, Positive
+from bench.stream import Samples, Stream
+from bench.task import Batch, Context, Ledger, Task
+from bench.view import heatmap
+from tasks.data import classes
+from tasks.data.images import Images, load
+from tasks.film import Mlp, Network, Resnet
+
+BLOCK = 2000  # images that are tested at a time
+Order = Literal["stream", "shuffled"]
+
+
+class Data(NamedTuple):
+    """Of a stream. train: images [n, ...] and labels [n] in the order of the stream, labels counted
+    within each one's task. test: the images and labels of a task."""
+
+    images: Tensor
+    labels: Tensor
+    test: Callable[[int], tuple[Tensor, Tensor]]
+    sources: dict[str, str]
+
+
+def permuted_mnist(
+    context: Context,
+    data: Images,
+    tasks: Count = 20,
+    images: Count = 1000,
+    batch: Count = 10,
+    order: Order = "stream",
+    hidden: Count = 256,
+    layers: Count = 2,
+    embedding: Natural = 0,
+    temperature: Positive = 5.0,
+    strength: NonNegative = 100.0,
+    watched: Count = 1000,
+    instance: Natural = 0,
+) -> Task:
+    """Each task is the same ten digits, their pixels in an order of its own.
+
+    images: of each task, drawn from data.train by the seed, as their order is; batch: of a step.
+    order: "shuffled": all tasks' images at once in random order, as often as there are steps, for a
+    method that is not continual. hidden, layers: of the backbone. embedding: length of a task's
+    embedding in the controller; 0: no controller. temperature, strength: of the distillation.
+    watched: test images, of the task that is being learned, that a measurement between task ends
+    uses. instance: names the tasks' permutations; the released code has them fixed too.
+    """
+    split = load(data, context, "permuted_mnist")
+    pixels = split.train.features.shape[1]
+    if images > len(split.train.labels):
+        raise BadSetting(f"task.images={images}: write at most task.data.train={data.train}")
+    permutations = [
+        torch.randperm(pixels, generator=generator("permutation", instance, t)).to(context.device)
+        for t in range(tasks)
+    ]
+    rows = [
+        torch.randperm(len(split.train.labels), generator=generator("stream", context.seed, t))
+        for t in range(tasks)
+    ]
+    test, answers = split.test.features.to(context.device, context.dtype), split.test.labels
+    found = Data(
+        torch.cat(
+            [split.train.features[r[:images]][:, p.cpu()] for r, p in zip(rows, permutations)]
+        ),
+        torch.cat([split.train.labels[r[:images]] for r in rows]),
+        lambda t: (test[:, permutations[t]], answers),
+        split.sources,
+    )
+    net = Mlp(pixels, hidden, layers, 10, tasks, embedding)
+    return stream(
+        context, found, net, tasks, 10, batch, order, temperature, strength, watched, None
+    )
+
+
+def split_cifar(
+    context: Context,
+    data: Literal["patterns", "cifar100"] = "patterns",
+    part: Literal["tuning", "reported"] = "reported",
+    tasks: Count = 17,
+    batch: Count = 10,
+    order: Order = "stream",
+    filters: Count = 20,
+    embedding: Natural = 0,
+    temperature: Positive = 5.0,
+    strength: NonNegative = 100.0,
+    watched: Count = 100,
+    statistics: Count = 256,
+    instance: Natural = 0,
+) -> Task:
+    """CIFAR-100 in tasks of 5 classes; which task an image is of is known, and its answer is one of
+    that task's.
+
+    data: "patterns" is a small stand-in, made up. part: the first three tasks, for tuning, or those
+    after them. filters: of the ResNet's first layer. statistics: training images, of the tasks so
+    far, by whose mean and variance a network is normalised when tested, which is what running
+    averages estimate. instance: names the division into tasks. Others: as for permuted_mnist.
+    """
+    each = 5
+    train, test, sources = classes.halves(data, context)
+    first = 0 if part == "tuning" else 3
+    most = 3 if part == "tuning" else len(train) // each - 3
+    if tasks > most:
+        raise BadSetting(
+            f"task.tasks={tasks}: there are {most} of {each} classes; write task.tasks={most}"
+        )
+    order_of = torch.randperm(len(train), generator=generator("division", instance))
+    own = order_of[first * each : (first + tasks) * each].view(tasks, each)
+
+    def scaled(pixels: Tensor) -> Tensor:
+        return pixels.flatten(0, 1).to(context.device, context.dtype) / 255
+
+    shuffled = [
+        torch.randperm(each * train.shape[1], generator=generator("stream", context.seed, t))
+        for t in range(tasks)
+    ]
+    labels, answers = (torch.arange(each).repeat_interleave(h.shape[1]) for h in (train, test))
+    found = Data(
+        torch.cat([train[own[t]].flatten(0, 1)[s] for t, s in enumerate(shuffled)]),
+        torch.cat([labels[s] for s in shuffled]),
+        lambda t: (scaled(test[own[t]]), answers),
+        sources,
+    )
+    net = Resnet(train.shape[2], filters, each, tasks, embedding)
+    return stream(
+        context, found, net, tasks, each, batch, order, temperature, strength, watched, statistics
+    )
+
+
+def stream(
+    context: Context,
+    data: Data,
+    net: Network,
+    tasks: int,
+    choices: int,
+    batch: int,
+    order: Order,
+    temperature: float,
+    strength: float,
+    watched: int,
+    statistics: int | None,
+) -> Task:
+    """The task of a stream of equally long tasks, whatever they are."""
+    n, device = len(data.labels), context.device
+    if (n // tasks) % batch:
+        raise BadSetting(f"task.batch={batch}: write a divisor of a task's {n // tasks} images")
+    kept, labels = data.images.to(device), data.labels.to(device)
+    steps = n // tasks // batch
+
+    def recalled(numbers: Tensor) -> Samples:
+        images = kept[numbers].to(context.dtype)
+        images = images if kept.is_floating_point() else images / 255
+        weights = torch.full((len(numbers),), 1 / len(numbers), dtype=context.dtype, device=device)
+        of = numbers // (n // tasks)
+        return Samples(images, labels[numbers], of, numbers, weights)
+
+    def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        """The step's images, whoever asks and for whichever loss."""
+        if size not in (None, batch):
+            raise BadSetting(
+                f"algorithm.batch={size}: a step has task.batch={batch} images; write "
+                "algorithm.batch=null"
+            )
+        if order == "stream" and step >= n // batch:
+            raise BadSetting(f"run.steps: the stream ends; write run.steps={n // batch}")
+        k = step % (n // batch)
+        if order == "stream":
+            return recalled(torch.arange(k * batch, (k + 1) * batch, device=device))
+        epoch = generator("shuffled", context.seed, step // (n // batch))
+        numbers = torch.randperm(n, generator=epoch)[k * batch : (k + 1) * batch]
+        return recalled(numbers.to(device))
+
+    def logits(x: Tensor, y: Tensor, s: Samples) -> Tensor:
+        return net.logits(x, y, s.images, s.tasks)
+
+    def upper(x: Tensor, y: Tensor, s: Samples) -> Tensor:
+        return (s.weights * F.cross_entropy(logits(x, y, s), s.labels, reduction="none")).sum()
+
+    def lower(x: Tensor, y: Tensor, s: Samples) -> Tensor:
+        z = logits(x, y, s)
+        losses = F.cross_entropy(z, s.labels, reduction="none")
+        if s.teacher is not None and strength > 0:
+            answers = F.log_softmax(z / temperature, 1)
+            apart = (torch.xlogy(s.teacher, s.teacher) - s.teacher * answers).sum(1)
+            losses = losses + strength / choices * apart
+        return (s.weights * losses).sum()
+
+    def accuracy(x: Tensor, y: Tensor, task: int, step: int, most: int | None = None) -> Tensor:
+        images, answers = (part[:most] for part in data.test(task))
+        known = None
+        if statistics is not None:
+            seen = max(1, min(step, n // batch)) * batch if order == "stream" else n
+            spread = torch.linspace(0, seen - 1, min(statistics, seen)).long().to(device)
+            known = net.moments(y, recalled(spread).images)
+        right = [
+            net.logits(x, y, part, torch.full((len(part),), task, device=device), known).argmax(1)
+            for part in images.split(BLOCK)
+        ]
+        return (torch.cat(right) == answers.to(device)).to(y).mean()
+
+    def now(step: int) -> int:
+        """The task that step number `step` ends in."""
+        return tasks - 1 if order == "shuffled" else min(max(step - 1, 0) // steps, tasks - 1)
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        return {"task_accuracy": accuracy(x, y, now(step), step, watched)}
+
+    def enter(table: Tensor, x: Tensor, y: Tensor, step: int) -> Tensor:
+        s, table = now(step), table.clone()
+        for task in range(s + 1):
+            table[s, task] = accuracy(x, y, task, step)
+        return table
+
+    def init(rng: Generator) -> tuple[Tensor, Tensor]:
+        x, y = net.init(rng)
+        return x.to(device, context.dtype), y.to(device, context.dtype)
+
+    return Task(
+        upper=upper,
+        lower=lower,
+        init=init,
+        evaluate=evaluate,
+        metric="ACC",
+        draw_upper=draw,
+        draw_lower=draw,
+        count=lambda s: len(s.labels),
+        sources=data.sources,
+        stream=Stream(tasks, steps, batch, choices, recalled, logits),
+        ledger=Ledger(
+            torch.full((tasks, tasks), math.nan, dtype=torch.float64),
+            steps if order == "stream" else n // batch,
+            enter,
+            read,
+            lambda table: heatmap("Accuracy", "test on task", "after task", table, 0.0, 1.0),
+        ),
+    )
+
+
+def read(a: Tensor) -> dict[str, Tensor]:
+    """The measures of an accuracy matrix a[s, tau], as far as it is filled: t rows.
+
+    ACC = (1/t) sum_tau a[t, tau], NBT = (1/t) sum_tau (a[tau, tau] - a[t, tau]) and
+    FT = (1/t) sum_tau a[tau, tau] (BOME, section 6.1, whose FT is printed as ACC; FT = ACC + NBT is
+    what its table keeps to); CTN's forgetting FM = 1/(t - 1) sum_{tau < t} (max_{s < t} a[s, tau] -
+    a[t, tau]) (Chaudhry et al., 2018).
+    """
+    none = a.new_tensor(math.nan)
+    names = ("ACC", "NBT", "FT", "FM", "learning_accuracy")
+    filled = [s for s in range(len(a)) if not a[s, s].isnan()]
+    if not filled:
+        return dict.fromkeys(names, none)
+    t = filled[-1]
+    last, diagonal = a[t, : t + 1], a.diagonal()[: t + 1]
+    acc, nbt, ft = last.mean(), (diagonal - last).mean(), diagonal.mean()
+    if len(filled) <= t:  # all tasks learned at once: nothing was there before
+        return dict.fromkeys(names, none) | {"ACC": acc}
+    assert torch.isclose(ft, acc + nbt)
+    earlier = a[:t, :t].nan_to_num(-1.0).amax(0) if t else last.new_zeros(0)
+    fm = (earlier - last[:t]).mean() if t else none
+    return dict(zip(names, (acc, nbt, ft, fm, diagonal[-1])))

@@ -1,0 +1,220 @@
+"""The networks of contextual transformation networks (Pham, Liu, Sahoo, Hoi, ICLR 2021): backbones
+as functions of one vector y, and of a controller x that turns their features task by task,
+
+    h  ->  relu(h) + relu(gamma h + beta),   (gamma, beta) = W e_task + b, each to length one,
+
+FiLM with an embedding e of every task. Without a controller x is empty, and h -> relu(h).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+EPS = 1e-5  # of the batch normalisation, torch's own
+Moments = list[tuple[Tensor, Tensor]]  # mean and variance, one normalisation after the other
+
+
+class Network(Protocol):
+    """logits: [n, classes], of each sample's own task; with `known`, normalised by these moments
+    instead of the images' own, which `moments` measures."""
+
+    def init(self, rng: Generator) -> tuple[Tensor, Tensor]: ...
+
+    def logits(
+        self, x: Tensor, y: Tensor, images: Tensor, tasks: Tensor, known: Moments | None = None
+    ) -> Tensor: ...
+
+    def moments(self, y: Tensor, images: Tensor) -> Moments | None: ...
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Linear layers of `hidden` units each, FiLM after every one; all tasks share the answers.
+
+    Starts, as released: Glorot's uniform weights, biases 0; embeddings standard normal.
+    """
+
+    pixels: int
+    hidden: int
+    layers: int
+    classes: int
+    tasks: int
+    embedding: int  # of a task; 0: no controller
+
+    @property
+    def widths(self) -> list[int]:
+        return [self.pixels, *[self.hidden] * self.layers, self.classes]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        pairs = zip(self.widths, self.widths[1:])
+        return [shape for a, b in pairs for shape in ((b, a), (b,))]
+
+    @property
+    def controller(self) -> list[tuple[int, ...]]:
+        if not self.embedding:
+            return []
+        film = [(2 * self.hidden, self.embedding), (2 * self.hidden,)]
+        return [(self.tasks, self.embedding), *film * self.layers]
+
+    def init(self, rng: Generator) -> tuple[Tensor, Tensor]:
+        embeddings = normal(rng, self.controller[:1])
+        film = [glorot(rng, shape) for shape in self.controller[1:]]
+        return packed([*embeddings, *film]), packed([glorot(rng, s) for s in self.shapes])
+
+    def moments(self, y: Tensor, images: Tensor) -> Moments | None:
+        return None
+
+    def logits(
+        self, x: Tensor, y: Tensor, images: Tensor, tasks: Tensor, known: Moments | None = None
+    ) -> Tensor:
+        parts, film = unpacked(y, self.shapes), unpacked(x, self.controller)
+        embeddings = next(film) if self.embedding else None
+        h = images
+        for _ in range(self.layers):
+            h = F.linear(h, next(parts), next(parts))
+            if embeddings is None:
+                h = F.relu(h)
+                continue
+            gamma, beta = F.linear(embeddings, next(film), next(film)).chunk(2, 1)
+            gamma, beta = (F.normalize(each, dim=1)[tasks] for each in (gamma, beta))
+            h = F.relu(h) + F.relu(gamma * h + beta)
+        return F.linear(h, next(parts), next(parts))
+
+
+@dataclass(frozen=True)
+class Resnet:
+    """ResNet-18 of a few filters (Lopez-Paz and Ranzato, 2017): after a 3 x 3 convolution and
+    pooling, two blocks each of 1, 2, 4 and 8 times as many; each task has answers of its own.
+
+    With a controller, as released: FiLM on the last block's features, gamma and beta divided by
+    lengths that are taken as constants, and no ReLU at the end of a block. Starts as torch's.
+    """
+
+    channels: int
+    filters: int
+    classes: int
+    tasks: int
+    embedding: int
+
+    @property
+    def blocks(self) -> list[tuple[int, int, int]]:
+        """(filters in, filters out, stride)."""
+        f = self.filters
+        widths = [(f, f, 1), (f, 2 * f, 2), (2 * f, 4 * f, 2), (4 * f, 8 * f, 2)]
+        return [block for a, b, stride in widths for block in ((a, b, stride), (b, b, 1))]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        def convolution(before: int, after: int, side: int) -> list[tuple[int, ...]]:
+            return [(after, before, side, side), (after,), (after,)]  # with its normalisation
+
+        shapes = convolution(self.channels, self.filters, 3)
+        for before, after, stride in self.blocks:
+            shapes += convolution(before, after, 3) + convolution(after, after, 3)
+            if stride != 1:
+                shapes += convolution(before, after, 1)
+        outputs = self.tasks * self.classes
+        return [*shapes, (outputs, 8 * self.filters), (outputs,)]
+
+    @property
+    def controller(self) -> list[tuple[int, ...]]:
+        if not self.embedding:
+            return []
+        both = 16 * self.filters  # gamma and beta
+        return [(self.tasks, self.embedding), (both, self.embedding), (both,)]
+
+    def init(self, rng: Generator) -> tuple[Tensor, Tensor]:
+        embeddings = normal(rng, self.controller[:1])
+        film = [as_torch(rng, shape, self.embedding) for shape in self.controller[1:]]
+        parts = []
+        for i, shape in enumerate(self.shapes[:-2]):  # kernel, scale, shift, and so on
+            if i % 3 == 0:
+                parts.append(as_torch(rng, shape, math.prod(shape[1:])))
+            else:
+                parts.append(torch.full(shape, 2.0 - i % 3, dtype=torch.float64))
+        parts += [as_torch(rng, shape, 8 * self.filters) for shape in self.shapes[-2:]]
+        return packed([*embeddings, *film]), packed(parts)
+
+    def moments(self, y: Tensor, images: Tensor) -> Moments | None:
+        found: Moments = []
+        self._features(unpacked(y, self.shapes), images, None, found)
+        return found
+
+    def logits(
+        self, x: Tensor, y: Tensor, images: Tensor, tasks: Tensor, known: Moments | None = None
+    ) -> Tensor:
+        parts, film = unpacked(y, self.shapes), unpacked(x, self.controller)
+        h = self._features(parts, images, iter(known) if known is not None else None)
+        if self.embedding:
+            gamma, beta = F.linear(next(film), next(film), next(film)).chunk(2, 1)
+            gamma, beta = (
+                (each / each.detach().norm(dim=1, keepdim=True))[tasks][:, :, None, None]
+                for each in (gamma, beta)
+            )
+            h = F.relu(h) + F.relu(gamma * h + beta)
+        every = F.linear(h.mean((2, 3)), next(parts), next(parts))
+        own = every.view(len(images), self.tasks, self.classes)
+        return own[torch.arange(len(images), device=images.device), tasks]
+
+    def _features(
+        self,
+        parts: Iterator[Tensor],
+        images: Tensor,
+        known: Iterator[tuple[Tensor, Tensor]] | None,
+        found: Moments | None = None,
+    ) -> Tensor:
+        """[n, 8 filters, h, w]; the moments on the way are put into `found`."""
+
+        def convolved(h: Tensor, stride: int) -> Tensor:
+            kernel, scale, shift = next(parts), next(parts), next(parts)
+            h = F.conv2d(h, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+            if known is not None:
+                mean, variance = next(known)
+                return F.batch_norm(h, mean, variance, scale, shift, eps=EPS)
+            if found is not None:
+                variance, mean = torch.var_mean(h, (0, 2, 3), correction=0)
+                found.append((mean, variance))
+            return F.batch_norm(h, None, None, scale, shift, training=True, eps=EPS)
+
+        h = F.max_pool2d(F.relu(convolved(images, 1)), 3, 2, 1)
+        for _, _, stride in self.blocks:
+            z = convolved(F.relu(convolved(h, stride)), 1)
+            h = z + (convolved(h, stride) if stride != 1 else h)
+            if not self.embedding:
+                h = F.relu(h)
+        return h
+
+
+def normal(rng: Generator, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    return [torch.randn(shape, generator=rng, dtype=torch.float64) for shape in shapes]
+
+
+def uniform(rng: Generator, shape: tuple[int, ...], bound: float) -> Tensor:
+    return bound * (2 * torch.rand(shape, generator=rng, dtype=torch.float64) - 1)
+
+
+def glorot(rng: Generator, shape: tuple[int, ...]) -> Tensor:
+    if len(shape) == 1:
+        return torch.zeros(shape, dtype=torch.float64)
+    return uniform(rng, shape, math.sqrt(6 / sum(shape)))
+
+
+def as_torch(rng: Generator, shape: tuple[int, ...], inputs: int) -> Tensor:
+    """As torch starts convolutions and linear layers, and their biases."""
+    return uniform(rng, shape, 1 / math.sqrt(inputs))
+
+
+def packed(parts: Sequence[Tensor]) -> Tensor:
+    """One vector, in double precision."""
+    return torch.cat([torch.zeros(0).double(), *(part.flatten() for part in parts)])
+
+
+def unpacked(vector: Tensor, shapes: Sequence[tuple[int, ...]]) -> Iterator[Tensor]:
+    pieces = vector.split([math.prod(shape) for shape in shapes])
+    return iter([piece.view(shape) for piece, shape in zip(pieces, shapes)])
