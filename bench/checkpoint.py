@@ -1,12 +1,14 @@
 """A standing on disk: tensors and numbers only, so that loading one runs no code."""
 
-import os
+import io
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from bench import record
 from bench.run import Standing
 from bench.settings import BadSetting
 from bench.task import Best
@@ -27,12 +29,9 @@ def save(path: Path, name: str, s: Standing) -> None:
         "best": None if s.best is None else tuple(s.best),
         "table": s.table,
     }
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    whole = io.BytesIO()  # torch's own writing does not say that a disk is full
+    torch.save(content, whole)
+    record.write(path, whole.getbuffer())
 
 
 def load(path: Path, name: str, like: Standing) -> Standing:
@@ -42,6 +41,7 @@ def load(path: Path, name: str, like: Standing) -> Standing:
     try:
         content = torch.load(path, weights_only=True, map_location=device)
         found = [(leaf.shape, leaf.dtype) for leaf in content["leaves"]]
+        sound(content)
         fits = content["name"] == name and found == [(leaf.shape, leaf.dtype) for leaf in leaves]
         standing = Standing(
             content["step"],
@@ -63,3 +63,11 @@ def load(path: Path, name: str, like: Standing) -> Standing:
     if not fits:
         raise BadSetting(f"{path} is not of this run: write run.force=true to start again")
     return standing
+
+
+def sound(content: dict[str, Any]) -> None:
+    """Raises ValueError unless the numbers are what they are to be."""
+    counts = [content["step"], *content["calls"].values(), *content["samples"].values()]
+    sums = [content["seconds"], content["cpu_seconds"], *content["totals"].values()]
+    if not (all(type(n) is int and n >= 0 for n in counts) and all(type(s) is float for s in sums)):
+        raise ValueError("numbers of another kind")

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,8 @@ def wandb(
 
     The id makes a resumed run the same W&B run; steps are explicit, so that parts merge when
     they are synced. "auto" is online with WANDB_API_KEY set and a host that answers within two
-    seconds (W&B itself would wait for minutes). Files go to <run folder>/wandb.
+    seconds (W&B itself would wait for minutes). Files go to <run folder>/wandb. A network that
+    goes away later ends nothing: what is not sent is on disk, for scripts/wandb_sync.sh.
     """
     import wandb as library
 
@@ -50,25 +52,66 @@ def wandb(
         chosen: Literal["online", "offline"] = "online" if online else "offline"
     else:
         chosen = mode
-    run = library.init(
-        project=project,
-        entity=entity,
-        id=key,
-        name=f"{task}-{algorithm}-{key}",
-        group=group or task,
-        job_type=algorithm,
-        tags=list(tags),
-        config=about.config,
-        dir=str(about.folder),
-        mode=chosen,
-        resume="allow" if chosen == "online" else None,
-        settings=library.Settings(silent=True, console="off"),
+
+    def begin(mode: Literal["online", "offline"]) -> library.Run:
+        return library.init(
+            project=project,
+            entity=entity,
+            id=key,
+            name=f"{task}-{algorithm}-{key}",
+            group=group or task,
+            job_type=algorithm,
+            tags=list(tags),
+            config=about.config,
+            dir=str(about.folder),
+            mode=mode,
+            resume="allow" if mode == "online" else None,
+            settings=library.Settings(silent=True, console="off", init_timeout=20),
+        )
+
+    try:
+        run = begin(chosen)
+    except library.Error as error:  # no such entity, a key that is refused, a host gone silent
+        if chosen == "offline":
+            raise
+        print(f"bench: W&B is not to be had ({error}); offline now", file=sys.stderr)
+        run = begin("offline")
+    return mirror(
+        lambda row: run.log(row, step=row["step"]), lambda code: run.finish(exit_code=code)
     )
 
-    def log(row: dict[str, Any]) -> None:
-        run.log(row, step=row["step"])
 
-    return Logger(log, lambda code: run.finish(exit_code=code))
+def mirror(
+    log: Callable[[dict[str, Any]], None], finish: Callable[[int], None], within: float = 60.0
+) -> Logger:
+    """A logger whose failures are told once, and whose end is waited for so many seconds."""
+    told: list[str] = []
+
+    def tell(why: object) -> None:
+        if not told:
+            print(f"bench: W&B: {why}; scripts/wandb_sync.sh sends the rest", file=sys.stderr)
+        told.append(str(why))
+
+    def row(values: dict[str, Any]) -> None:
+        try:
+            log(values)
+        except Exception as error:
+            tell(error)
+
+    def close(code: int) -> None:
+        def end() -> None:
+            try:
+                finish(code)
+            except Exception as error:
+                tell(error)
+
+        thread = threading.Thread(target=end, daemon=True)  # sending cannot be interrupted
+        thread.start()
+        thread.join(within)
+        if thread.is_alive():
+            tell(f"not all was sent within {within:g} s")
+
+    return Logger(row, close)
 
 
 def answers(url: str, within: float = 2.0) -> bool:

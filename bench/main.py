@@ -3,22 +3,18 @@
 Nothing heavy is imported before there is something to run, so that --help is quick.
 """
 
-import contextlib
 import os
 import re
-import shutil
 import sys
-import traceback
 from pathlib import Path
-from typing import Any
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException
-from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from bench import guard
+from bench.codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
 
 
 def alone() -> bool:
@@ -37,64 +33,57 @@ def alone() -> bool:
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "20000" if alone() else "0")
 
-REFUSED, FAILED, INTERRUPTED = 2, 1, 130  # exit codes; 0: every run is done
 
-codes: list[int] = []  # of the runs of this process
-sweep_folder: list[Path] = []
-
-
-class SweepFolder(Callback):
-    """Named in conf/config.yaml: Hydra tells it where a sweep keeps its notes."""
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        sweep_folder[:] = [Path(config.hydra.sweep.dir)]
+codes: list[int] = []  # of the run or the sweep of this process
+raised: list[Exception] = []  # by the run: Hydra would tell it in its own words
 
 
 @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
-def app(cfg: DictConfig) -> int:
-    """One run. In a sweep a run that fails does not stop the others."""
+def app(cfg: DictConfig) -> None:
+    """One run. What a sweep does is in hydra_plugins/bilevel_bench.py."""
     from bench.launch import launch
-    from bench.settings import BadSetting
 
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
         codes.append(launch(cfg))
-    except BadSetting as error:
-        refuse(str(error))
-        codes.append(REFUSED)
-    except Exception:
-        if not sweep:
-            raise
-        traceback.print_exc()
-        codes.append(FAILED)
-    return codes[-1]
+    except Exception as error:
+        raised.append(error)
 
 
 def main() -> None:
     """The console script `bench`."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # composition errors come here, to be told in one line
     arguments = sys.argv[1:]
+    guard.install()
     try:
         app()
+        if raised:
+            raise raised.pop()
     except (HydraException, OmegaConfBaseException) as error:
         refuse(explained(error, [a for a in arguments if not a.startswith("-")]))
         codes.append(REFUSED)
     except KeyboardInterrupt:
         codes.append(INTERRUPTED)
-    except OSError as error:
-        if error.filename is None:
+    except Exception as error:
+        codes.append(refused(error))
+    except BaseException as error:
+        if type(error).__name__ != "Preempted":  # bench.stop's, not imported for --help
             raise
-        refuse(f"run.root: cannot write {error.filename}: {error.strerror}")
-        codes.append(REFUSED)
-    if not codes and sweep_folder:
-        refuse(f"the sweep is empty: {' '.join(a for a in arguments if '=' in a)} names no run")
-        codes.append(REFUSED)
-    if sweep_folder and all(code == REFUSED for code in codes):
-        shutil.rmtree(sweep_folder[0], ignore_errors=True)
-        with contextlib.suppress(OSError):  # also .sweeps and the root, if nothing else is there
-            sweep_folder[0].parent.rmdir()
-            sweep_folder[0].parent.parent.rmdir()
+        codes.append(PUT_OFF)
     sys.exit(max(codes, default=0))
+
+
+def refused(error: Exception) -> int:
+    """The exit code of what is told in one line; raises what is not."""
+    from bench.lock import Busy
+    from bench.settings import BadSetting
+
+    if isinstance(error, BadSetting):
+        refuse(str(error))
+        return PUT_OFF if isinstance(error, Busy) else REFUSED
+    if isinstance(error, OSError) and error.filename is not None:
+        refuse(f"cannot read or write {error.filename}: {error.strerror}; the same command goes on")
+        return FAILED
+    raise error
 
 
 def refuse(line: str) -> None:
@@ -108,7 +97,16 @@ def explained(error: Exception, overrides: list[str]) -> str:
     text = " ".join((str(error) or str(error.__cause__)).split())
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        for key, _, value in (override.partition("=") for override in overrides):
+            if f"{key}/{value}" == str(error.missing_cfg_file):  # a choice that is a path
+                group, choice = key, value
         return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
+    if "Config group override must be" in text:
+        choices = [o for o in overrides if "." not in o.partition("=")[0] and o[:5] != "seed="]
+        return f"{' '.join(choices)}: {text.partition(': ')[2]}"
+    if text.startswith("LexerNoViableAltException: "):
+        where = text.removeprefix("LexerNoViableAltException: ").removesuffix(" ^")
+        return f"{where}: a character that cannot stand there; put the value in quotes"
     if match := re.search(r"Could not override '([^']+)'", text):
         key = match[1].lstrip("+~")
         value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")), "")

@@ -6,6 +6,8 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -34,14 +36,20 @@ def name(config: Mapping[str, Any]) -> str:
     return f"{task}/{algorithm}/{key}"
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | memoryview) -> None:
     """All of the file or nothing: written beside it, then renamed."""
     new = path.with_name(path.name + ".new")
-    with new.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    try:
+        with new.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        with suppress(OSError):  # of a full disk give back what there is
+            new.unlink()
+        error.filename = error.filename or str(path)
+        raise
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -49,10 +57,13 @@ def write_json(path: Path, values: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The file's content; raises BadSetting if it is damaged."""
+    """The file's content, an object; raises BadSetting if it is damaged or not there."""
     try:
-        return json.loads(path.read_text())
-    except ValueError:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError
+        return found
+    except (ValueError, FileNotFoundError, RecursionError):
         raise BadSetting(f"{path} is damaged: write run.force=true to start again") from None
 
 
@@ -63,17 +74,30 @@ def write_yaml(path: Path, values: Any) -> None:
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The rows of history.jsonl; a last line that a kill cut short is left out."""
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
-        except ValueError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not (isinstance(row, dict) and type(row.get("step")) is int):
+            break
+        rows.append(row)
     return rows
 
 
-def keep_rows(path: Path, upto: int) -> None:
-    """Drop the rows of steps after `upto`: an interrupted run measured them past its checkpoint."""
+def keep_rows(path: Path, upto: int, every: int) -> None:
+    """Drop the rows of steps after `upto`: an interrupted run measured them past its checkpoint.
+
+    Raises BadSetting if rows before it are gone, which no kill can do.
+    """
     rows = [row for row in read_history(path) if row["step"] <= upto]
+    there = {row["step"] for row in rows}
+    gone = next((step for step in range(0, upto + 1, every) if step not in there), None)
+    if gone is not None:
+        raise BadSetting(
+            f"{path} has lost rows, that of step {gone} first, and its checkpoint is of step "
+            f"{upto}: write run.force=true to start again"
+        )
     write(path, "".join(line(row) for row in rows))
 
 
@@ -97,7 +121,7 @@ def environment(device: "torch.device", threads: int, sources: Mapping[str, str]
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "python": platform.python_version(),
-        "packages": {package: version(package) for package in PACKAGES},
+        "packages": dict(_packages()),
         "git": _git(),
         "cpu": _cpu(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -115,6 +139,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, lis
     return {key: [old.get(key), new.get(key)] for key in keys if old.get(key) != new.get(key)}
 
 
+@cache  # a sweep's runs share a process
+def _packages() -> tuple[tuple[str, str], ...]:
+    return tuple((package, version(package)) for package in PACKAGES)
+
+
+@cache
 def _git() -> dict[str, Any] | None:
     def git(*arguments: str) -> str:
         here = Path(__file__).parent
@@ -127,6 +157,7 @@ def _git() -> dict[str, Any] | None:
         return None  # an installed copy, or no git
 
 
+@cache
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -35,7 +35,7 @@ class Standing(NamedTuple):
 
 
 class Diverged(Exception):
-    """x or y is no longer finite."""
+    """x, y, a loss or the task's metric is no longer finite."""
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
@@ -143,15 +143,28 @@ def run(
             if s.step % every == 0 or s.step == steps or spent_up():
                 values = row(task, s)
                 s = s._replace(best=better(task, s, values))
-                finite = bool(s.state.x.isfinite().all() and s.state.y.isfinite().all())
-                closing = selected(task, s.best, values) if ended(values) and finite else {}
+                wrong = lost(task, s, values)
+                closing = selected(task, s.best, values) if ended(values) and not wrong else {}
                 measured(values | closing)
-                if not finite:
-                    raise Diverged(f"x or y is not finite at step {s.step}")
+                if wrong:
+                    raise Diverged(wrong)
                 if reached(values):
                     return s
             paused(s)
     return s
+
+
+def lost(task: Task, s: Standing, values: Mapping[str, Any]) -> str | None:
+    """What is not finite and since which measurement, in words; None: nothing."""
+    parts = [key for key in "xy" if not getattr(s.state, key).isfinite().all()]
+    if parts:
+        return f"x or y is not finite at step {s.step} ({' and '.join(parts)})"
+    watched = task.metric if task.ledger is None else None  # which has none before its first entry
+    losses = [k for k in values if k == watched or k.endswith(("loss", "objective"))]
+    for key in losses:
+        if not math.isfinite(values[key]):
+            return f"{key} is not finite at step {s.step}"
+    return None
 
 
 def better(task: Task, s: Standing, values: Mapping[str, Any]) -> Best | None:

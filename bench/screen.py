@@ -84,3 +84,12 @@ def show(summary: dict[str, Any], folder: Path, remark: str = "") -> None:
     console.print(f"{folder}", highlight=False)
     if remark:
         console.print(remark, highlight=False)
+
+
+def told(summary: dict[str, Any]) -> None:
+    """The end of a run as a line on standard output."""
+    value = summary["last"][summary["metric"]]
+    end = summary["reason"] or (
+        f"{summary['metric'].replace('_', ' ')} {'not finite' if value is None else f'{value:.4g}'}"
+    )
+    print(f"{summary['name']}: {end}", flush=True)

@@ -18,8 +18,10 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]  # a momentum or a decay
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+MOST = 2**53  # what JSON and float64 carry exactly, and int64 with room to spare
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
+Seed = Annotated[int, Field(ge=-MOST, le=MOST)]
 
 _models: dict[str, type[BaseModel]] = {}
 PACKAGES = ("tasks", "algorithms", "bench")  # a `_target_` elsewhere is refused

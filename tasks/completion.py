@@ -137,6 +137,8 @@ def _entries(path: Path) -> tuple[Tensor, Tensor, Tensor, dict[str, str]]:
         raise BadSetting(
             f"task.file={path.name}: write lines of three numbers: row column value, from 0"
         )
+    if not np.isfinite(table).all() or (table[:, :2] > 2**31).any():
+        raise BadSetting(f"task.file={path.name}: a number is not finite, or an index too large")
     places = torch.from_numpy(table[:, :2]).long()
     if not np.array_equal(places.numpy(), table[:, :2]):
         raise BadSetting(f"task.file={path.name}: rows and columns must be whole numbers")

@@ -194,7 +194,12 @@ def carry_out(
     with bar:
         total = plan.count
         task = bar.add_task("", total=total, completed=total - len(plan.missing), now="")
-        while jobs := [r.job for r in plan.missing if r.job.name not in tried]:
+        retry = "run.retry_failed=true" in extra
+        while jobs := [
+            run.job
+            for run in plan.runs
+            if (run.summary is None or (retry and run.failed)) and run.job.name not in tried
+        ]:
             for ended in runner.carry_out(
                 jobs,
                 start,

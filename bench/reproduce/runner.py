@@ -11,11 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench import record
+from bench import lock, record
 from bench.reproduce.plan import Job
 from bench.settings import BadSetting
+from bench.slurm import slurm_executor
 
-OUTSIDE = ("run.device", "run.threads", "run.checkpoint", "data.root", "data.download", "logger")
+OUTSIDE = (
+    "run.device",
+    "run.threads",
+    "run.checkpoint",
+    "run.retry_failed",
+    "data.root",
+    "data.download",
+    "logger",
+)
+PATIENCE = 20.0  # seconds for runs that are told to stop, to save
 
 
 @dataclass(frozen=True)
@@ -97,28 +107,36 @@ class SlurmJob:
 
 
 def slurm(folder: Path, minutes: int, partition: str | None) -> Start:
-    """Submits each run as a SLURM job of its own; raises BadSetting without submitit or SLURM."""
-    try:
-        import submitit
-    except ImportError:
-        raise BadSetting("--launcher slurm needs submitit: write uv sync --extra slurm") from None
-    try:
-        executor = submitit.SlurmExecutor(folder=folder / "slurm")
-    except RuntimeError:
-        raise BadSetting("--launcher slurm: there is no sbatch on this machine") from None
+    """Submits each run as a SLURM job of its own, which is requeued at its limit; raises
+    BadSetting without submitit or SLURM."""
+    executor = slurm_executor(folder / "slurm", requeues=100)
     options = {"partition": partition} if partition else {}
     executor.update_parameters(time=minutes, cpus_per_task=2, job_name="bench", **options)
 
     def start(job: Job, command: list[str], log: Path) -> SlurmJob:
-        return SlurmJob(executor.submit(call, command, str(log)))
+        return SlurmJob(executor.submit(Call(), command, str(log)))
 
     return start
 
 
-def call(command: list[str], log: str) -> int:
+class Call:
     """What a SLURM job does."""
-    with open(log, "wb") as file:
-        return subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, command: list[str], log: str) -> int:
+        with open(log, "ab") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        return self.process.wait()
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """submitit asks for it on its signal, before it requeues: here the run saves."""
+        from submitit.helpers import DelayedSubmission
+
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+        return DelayedSubmission(Call(), *arguments)
 
 
 def command(job: Job, root: Path, extra: Sequence[str]) -> list[str]:
@@ -141,8 +159,7 @@ def carry_out(
     with _stopped_by_terminate():
         try:
             while waiting or going:
-                while waiting and len(going) < at_once:
-                    job = waiting.pop()
+                while len(going) < at_once and (job := _free(waiting, root)):
                     log = logs / f"{job.name.replace('/', '_')}.log"
                     started(job)
                     going.append((job, log, start(job, command(job, root, extra), log)))
@@ -156,6 +173,17 @@ def carry_out(
         finally:
             for _, _, process in going:
                 process.terminate()
+            until = time.monotonic() + PATIENCE
+            while any(p.poll() is None for _, _, p in going) and time.monotonic() < until:
+                time.sleep(0.05)
+
+
+def _free(waiting: list[Job], root: Path) -> Job | None:
+    """The next one that no other process is at, such as a second `reproduce run`; None: none."""
+    for k in reversed(range(len(waiting))):
+        if lock.holder(root / waiting[k].name) is None:
+            return waiting.pop(k)
+    return None
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Which image is the i-th of its class depends on the images alone, not on the ord
 import hashlib
 import json
 import os
-import pickle
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +19,7 @@ from bench.settings import BadSetting
 from bench.task import Context
 from tasks.data.catalogue import KEPT
 from tasks.data.checksums import DERIVED
+from tasks.data.pickles import pickled
 from tasks.data.splits import CIFAR_FS, FC100
 
 Name = Literal["patterns", "omniglot", "fc100", "cifar_fs", "mini_imagenet"]
@@ -164,7 +164,7 @@ def mini_imagenet(root: Path) -> Classes:
                 f"task.data=mini_imagenet: {file}: {error.strerror}; put learn2learn's files into "
                 "data.root, or write another task.data"
             ) from None
-        except (pickle.UnpicklingError, KeyError, ValueError, TypeError, IndexError) as error:
+        except Exception as error:  # a damaged pickle may raise anything
             raise BadSetting(f"task.data=mini_imagenet: {file}: not as expected: {error}") from None
         sources[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return Classes(parts, sources)
@@ -186,11 +186,6 @@ def present(kept: str, setting: str, context: Context) -> Path:
         )
     entry.check(folder)
     return folder
-
-
-def pickled(file: Path) -> Any:
-    with file.open("rb") as stream:
-        return pickle.load(stream, encoding="latin1")
 
 
 def digest(parts: dict[str, Tensor]) -> str:

@@ -9,6 +9,7 @@ read.
 import hashlib
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from bench.settings import BadSetting
 from bench.task import Context
-from tasks.data.checksums import DERIVED
+from tasks.data.checksums import CHECKSUMS, DERIVED, sha256
+from tasks.data.pickles import pickled
 
 Source = Literal["newsgroups", "digits"]
 Headers = Literal["keep", "remove"]
@@ -43,6 +45,7 @@ class Corpus(NamedTuple):
 
 
 PARTS = ("train", "test")
+KEPT = Path("scikit_learn_data/20news-bydate_py3.pkz")  # a pickle, which scikit-learn just loads
 NAMES = [f"{part}_{k}" for part in PARTS for k in Documents._fields]
 
 
@@ -79,6 +82,7 @@ def _counted(headers: str, context: Context) -> dict[str, Array]:
     from sklearn.feature_extraction.text import CountVectorizer
 
     home = context.data_root / "scikit_learn_data"
+    harmless(home / KEPT.name)
     try:
         messages = {
             part: fetch_20newsgroups(
@@ -110,6 +114,20 @@ def _counted(headers: str, context: Context) -> dict[str, Array]:
             f"{part}_classes": messages[part].target.astype(np.int64),
         }
     return arrays
+
+
+def harmless(file: Path) -> None:
+    """Raises BadSetting if what scikit-learn is about to unpickle is not the published file and
+    not plain data either."""
+    if not file.is_file() or sha256(file) == CHECKSUMS[str(KEPT)]:
+        return
+    try:
+        pickled(zlib.decompress(file.read_bytes()))
+    except Exception as error:  # a damaged pickle may raise anything
+        raise BadSetting(
+            f"data.root: {file} is not the published file, nor 20 Newsgroups as scikit-learn keeps "
+            f"it ({error}): delete it and fetch or import it again"
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Array] | None:

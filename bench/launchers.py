@@ -1,0 +1,129 @@
+"""Where the runs of a sweep are made: conf/hydra/launcher.
+
+A launcher starts them and waits. It brings nothing back: what became of a run is in its folder,
+or in its note if it did not come to one.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import stop
+from bench.settings import Count, Natural, Positive
+from bench.slurm import slurm_executor
+from bench.sweep import Task, lost, one, stopped
+
+
+class Launcher(NamedTuple):
+    carry_out: Callable[[Sequence[Task], Path], None]  # with the sweep's folder
+    workers: int = 1  # processes that share this machine's cores
+
+
+def here() -> Launcher:
+    """One run after the other, in this process."""
+
+    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
+        for task in tasks:
+            one(task)
+            stop.check()
+
+    return Launcher(carry_out)
+
+
+def joblib(workers: Count | None = None) -> Launcher:
+    """Processes of this machine, which import once. One that is killed takes the others with it:
+    what had not ended is begun again, twice at most and after what had not been begun."""
+    count = workers or len(os.sched_getaffinity(0))
+
+    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import BrokenProcessPool
+
+        left = list(tasks)
+        for _ in range(3):
+            try:
+                Parallel(count, backend="loky", batch_size=1)(delayed(one)(t) for t in left)
+                return
+            except BrokenProcessPool:
+                begun = [task for task in left if lost(task)]
+                left = [task for task in left if not task.begun] + begun
+
+    return Launcher(carry_out, count)
+
+
+def slurm(
+    partition: str | None = None,
+    minutes: Count = 240,
+    signal: Count = 120,
+    requeues: Natural = 100,
+    at_once: Count = 64,
+    runs_per_job: Count = 1,
+    cpus: Count = 2,
+    gpus: Natural = 0,
+    memory_gb: Positive | None = None,
+    options: dict[str, Any] | None = None,
+) -> Launcher:
+    """An array of SLURM jobs through submitit, and a wait for all of them.
+
+    Not by hydra-submitit-launcher: it composes each configuration anew in its job, cannot pack
+    runs into one, and gives up waiting when the first job dies.
+    """
+    given = {
+        "partition": partition,
+        "gpus_per_node": gpus or None,
+        "mem": f"{int(1024 * memory_gb)}M" if memory_gb else None,
+    }
+
+    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
+        executor = slurm_executor(folder / "slurm", requeues)
+        executor.update_parameters(
+            job_name="bench",
+            time=minutes,
+            signal_delay_s=signal,
+            array_parallelism=at_once,
+            cpus_per_task=cpus,
+            additional_parameters=options or {},
+            **{key: value for key, value in given.items() if value is not None},
+        )
+        left = list(tasks)
+        for _ in range(3):
+            packs = [left[k : k + runs_per_job] for k in range(0, len(left), runs_per_job)]
+            jobs = executor.map_array(Pack(), packs)
+            try:
+                while not all(job.done() for job in jobs):
+                    time.sleep(1)
+            except BaseException:
+                for job in jobs:
+                    job.cancel()
+                raise
+            left = []
+            for job, pack in zip(jobs, packs):
+                # by SLURM's fault, such as a signal before Python could hear it; not scancel's
+                again = job.state in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+                for task in pack:
+                    if lost(task):
+                        task.say("lost", f"its SLURM job {job.job_id} ended as {job.state}")
+                        left += [task] * again
+                    elif again and (not task.begun or stopped(task)):
+                        left.append(task)
+            if not left:
+                return
+
+    return Launcher(carry_out)
+
+
+class Pack:
+    """What a SLURM job does: some runs. Requeued, it does them again, and those that have ended
+    are skipped."""
+
+    def __call__(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            one(task)
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """submitit asks for it before it requeues: the runs have saved by then (bench.stop)."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)

@@ -1,0 +1,30 @@
+"""What `bench -m` does with its runs. Hydra takes sweepers from this package only."""
+
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class Sweep(BasicSweeper):
+    """Hydra's product of all choices, made by bench.sweep: each configuration is composed once,
+    ended runs are not started, and what became of each is read from its folder."""
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.hydra_context = hydra_context
+        self.config = config
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from bench.main import codes
+        from bench.sweep import Composer, carry_out
+
+        assert self.hydra_context is not None
+        assert self.config is not None
+        loader = self.hydra_context.config_loader
+        parser = OverridesParser.create(config_loader=loader)
+        (overrides,) = self.split_arguments(parser.parse_overrides(arguments), None)
+        codes.append(carry_out(Composer(loader, self.config), overrides, self.config))

@@ -1,0 +1,352 @@
+"""What happens to a run when something else happens: signals, locks, errors, disks, lost files."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from torch import Tensor
+
+import bench.run
+from bench import checkpoint, lock, record, stop
+from bench.launch import FILES, perform, place, resolved
+from bench.loggers import mirror
+from bench.run import Standing
+from bench.settings import BadSetting
+from tests.conftest import ROOT
+from tests.test_cli import history, state
+
+Config = dict[str, Any]
+Step = Callable[[int], Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A short run with a checkpoint at every measurement."""
+    settings = ("run.steps=40", "run.every=5", "run.checkpoint=0", "run.threads=1")
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", ["task=toy_coreset", *settings, f"run.root={tmp_path}/runs"])
+    return resolved(cfg)
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Step], None]:
+    """Something that happens once, after a step is taken: what it returns is the new state."""
+
+    def at(step: int, happens: Step) -> None:
+        original, left = bench.run.advance, [step]
+
+        def advance(*arguments: Any) -> Standing:
+            s = original(*arguments)
+            if s.step in left:
+                left.remove(s.step)
+                changed = happens(s.step)
+                s = s if changed is None else changed(s)
+            return s
+
+        monkeypatch.setattr(bench.run, "advance", advance)
+
+    return at
+
+
+def elsewhere(config: Config, root: Path) -> Config:
+    return {**config, "run": {**config["run"], "root": str(root)}}
+
+
+def whole(config: Config, tmp_path: Path) -> Path:
+    """The same run undisturbed."""
+    same = elsewhere(config, tmp_path / "whole")
+    assert perform(same) == 0
+    return place(same)[1]
+
+
+def assert_same(run: Path, other: Path) -> None:
+    assert history(run) == history(other)
+    assert all(torch.equal(a, b) for a, b in zip(state(run), state(other), strict=True))
+
+
+def files(run: Path) -> set[str]:
+    return {file.name for file in run.iterdir()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_signalled_run_finishes_its_step_and_goes_on_to_the_same_bits(
+    number: signal.Signals, config: Config, at_step: Any, tmp_path: Path
+) -> None:
+    run = place(config)[1]
+    heard: list[int] = []
+
+    def requeue(number: int, frame: Any) -> None:  # as submitit, which was there before
+        assert (run / "checkpoint.pt").is_file()
+        heard.append(number)
+
+    old = signal.signal(number, requeue)
+    try:
+        for step in (13, 27):
+            at_step(step, lambda step: os.kill(os.getpid(), number))
+            with pytest.raises(stop.Preempted):
+                perform(config)
+            status = record.read_json(run / "status.json")
+            assert status["status"] == "preempted"
+            assert step <= status["step"] < 40
+            assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] == status["step"]
+            assert not (run / lock.NAME).exists()
+        assert heard == [number, number]
+        assert signal.getsignal(number) is requeue
+    finally:
+        signal.signal(number, old)
+    assert perform(config) == 0
+    assert "status.json" not in files(run)
+    assert_same(run, whole(config, tmp_path))
+
+
+def test_a_run_that_raises_says_where_and_is_tried_again_only_when_asked(
+    config: Config, at_step: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = place(config)[1]
+
+    def bad(step: int) -> None:
+        raise RuntimeError("no such\nluck")
+
+    at_step(23, bad)
+    with pytest.raises(RuntimeError):
+        perform(config)
+    status = record.read_json(run / "status.json")
+    assert (status["status"], status["reason"]) == ("failed", "RuntimeError: no such luck")
+    assert "in bad" in status["traceback"]
+    assert perform(config) == 1
+    assert "run.retry_failed=true tries it again" in capsys.readouterr().err
+    config["run"]["retry_failed"] = True
+    assert perform(config) == 0
+    assert_same(run, whole(config, tmp_path))
+
+
+@pytest.mark.parametrize("part", ["x", "y"])
+def test_a_diverging_run_names_what_is_lost_and_keeps_its_last_good_checkpoint(
+    part: str, config: Config, at_step: Any, tmp_path: Path
+) -> None:
+    def lose(step: int) -> Callable[[Standing], Standing]:
+        def changed(s: Standing) -> Standing:
+            lost: Tensor = getattr(s.state, part) * torch.nan
+            return s._replace(state=s.state._replace(**{part: lost}))
+
+        return changed
+
+    config["run"]["checkpoint"] = 1e-9  # between any two chunks of steps, measured or not
+    at_step(23, lose)
+    assert perform(config) == 1
+    run = place(config)[1]
+    summary = record.read_json(run / "summary.json")
+    assert summary["status"] == "diverged"
+    assert f"at step 25 ({part}" in summary["reason"] or "(x and y)" in summary["reason"]
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] < 23
+    assert perform(config) == 1
+    config["run"]["retry_failed"] = True  # it happens but once
+    assert perform(config) == 0
+    assert_same(run, whole(config, tmp_path))
+
+
+@pytest.mark.parametrize("broken", ["checkpoint.pt", "history.jsonl"])
+def test_a_full_disk_is_told_and_the_earlier_checkpoint_stays(
+    broken: str, config: Config, at_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated here; scripts/faults.py fills a real one."""
+    run, sync = place(config)[1], os.fsync
+
+    def full(number: int) -> None:
+        if broken in os.readlink(f"/proc/self/fd/{number}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(number)
+
+    at_step(23, lambda step: monkeypatch.setattr(os, "fsync", full))
+    with pytest.raises(OSError, match="No space left") as told:
+        perform(config)
+    assert broken in str(told.value.filename)
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] == 20
+    assert not list(run.glob("*.new"))
+    monkeypatch.setattr(os, "fsync", sync)
+    assert perform(config) == 0
+    assert_same(run, whole(config, tmp_path))
+
+
+def interrupted(config: Config, at_step: Any) -> Path:
+    """As after a kill -9, but for the lock and what stands half written."""
+    at_step(23, lambda step: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(stop.Preempted):
+        perform(config)
+    return place(config)[1]
+
+
+def test_what_a_kill_leaves_half_written_is_cleared_away(
+    config: Config, at_step: Any, tmp_path: Path
+) -> None:
+    run = interrupted(config, at_step)
+    (run / "checkpoint.pt.new").write_bytes(b"half")
+    (run / "summary.json.new").write_text("{")
+    (run / lock.NAME).write_text('{"host": "gone", "proc')  # nobody holds it
+    assert perform(config) == 0
+    assert files(run) == {*FILES} - {"status.json", "view.json"}
+    assert_same(run, whole(config, tmp_path))
+
+
+def test_rows_that_are_gone_are_not_made_up(config: Config, at_step: Any) -> None:
+    run = interrupted(config, at_step)
+    lines = (run / "history.jsonl").read_text().splitlines(keepends=True)
+    (run / "history.jsonl").write_text("".join(lines[:2]))
+    before = {file: file.read_bytes() for file in run.iterdir()}
+    with pytest.raises(BadSetting, match=r"lost rows, that of step 10 first.*run.force=true"):
+        perform(config)
+    assert {file: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_other_data_than_at_the_start_are_refused(config: Config, at_step: Any) -> None:
+    run = interrupted(config, at_step)
+    environment = record.read_json(run / "environment.json")
+    record.write_json(run / "environment.json", {**environment, "data": {"a.csv": "0123456789abc"}})
+    with pytest.raises(BadSetting, match=r"a\.csv has changed since .* 0123456789ab\.\.\."):
+        perform(config)
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    config: Config, at_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_step(7, lambda step: monkeypatch.setattr(time, "time", lambda: 0.0))
+    assert perform(config) == 0
+    assert_same(place(config)[1], whole(config, tmp_path))
+
+
+def test_starting_again_removes_first_what_says_that_the_run_has_ended() -> None:
+    assert FILES[:3] == ("summary.json", "status.json", "checkpoint.pt")
+
+
+def test_a_lock_has_one_owner_and_goes_with_its_process(tmp_path: Path) -> None:
+    folder = tmp_path / "task" / "algorithm" / "run"
+    code = (
+        "import sys, time, pathlib, bench.lock as l\n"
+        "with l.held(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        owner = f"process {other.pid} on "
+        assert owner in str(lock.holder(folder))
+        with pytest.raises(lock.Busy, match=owner), lock.held(folder):
+            pass
+        other.kill()
+    assert (folder / lock.NAME).is_file()
+    assert lock.holder(folder) is None
+    with lock.held(folder), pytest.raises(lock.Busy), lock.held(folder):
+        pass
+    assert not (folder / lock.NAME).exists()
+
+
+def test_of_a_refused_run_no_folder_stays(config: Config, tmp_path: Path) -> None:
+    config["run"]["device"] = "cuda"
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(BadSetting):
+        perform(config)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_another_process_makes_is_left_alone(config: Config) -> None:
+    run = place(config)[1]
+    with lock.held(run):
+        with pytest.raises(lock.Busy, match="is being written by process"):
+            perform(config)
+        assert files(run) == {lock.NAME}
+
+
+def test_a_vanished_folder_is_an_error_with_its_name(config: Config, at_step: Any) -> None:
+    run = place(config)[1]
+
+    def vanish(step: int) -> None:
+        for file in run.iterdir():
+            file.unlink()
+        run.rmdir()
+
+    at_step(23, vanish)
+    with pytest.raises(FileNotFoundError) as told:
+        perform(config)
+    assert str(run) in str(told.value.filename)
+    assert perform(config) == 0
+
+
+def test_a_checkpoint_cannot_run_anything(config: Config, at_step: Any, tmp_path: Path) -> None:
+    run = interrupted(config, at_step)
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    content = torch.load(run / "checkpoint.pt", weights_only=True)
+    torch.save(content | {"step": Payload()}, run / "checkpoint.pt")
+    with pytest.raises(BadSetting, match=r"checkpoint\.pt cannot be read"):
+        perform(config)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(("key", "value"), [("step", -1), ("step", 2.0), ("seconds", "long")])
+def test_a_checkpoint_with_numbers_of_another_kind_is_refused(
+    key: str, value: Any, config: Config, at_step: Any
+) -> None:
+    run = interrupted(config, at_step)
+    content = torch.load(run / "checkpoint.pt", weights_only=True)
+    torch.save(content | {key: value}, run / "checkpoint.pt")
+    with pytest.raises(BadSetting, match="cannot be read"):
+        checkpoint.load(run / "checkpoint.pt", place(config)[0], _like(content))
+
+
+def _like(content: dict[str, Any]) -> Standing:
+    from collections import Counter
+
+    return Standing(0, content["leaves"], Counter(), Counter(), 0.0, 0.0, {})
+
+
+def test_wandb_that_fails_or_hangs_is_told_once_and_ends_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(row: dict[str, Any]) -> None:
+        raise OSError("no network")
+
+    logger = mirror(fails, lambda code: time.sleep(30), within=0.05)
+    logger.row({"step": 1})
+    logger.row({"step": 2})
+    logger.close(0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no network" in line
+    assert "wandb_sync" in line
+
+
+SYNC = """#!/bin/sh
+printf '%s\\n' "$*" >> "$SENT"
+"""
+
+
+def test_wandb_sync_sends_the_parts_of_a_run_together(tmp_path: Path) -> None:
+    """With a stand-in for wandb's own command."""
+    run = tmp_path / "runs" / "task" / "algorithm" / "abc" / "wandb"
+    for part in ("offline-run-2026_1-abc", "offline-run-2026_2-abc", "run-2026_3-abc"):
+        (run / part).mkdir(parents=True)
+    (tmp_path / "runs" / "task" / "algorithm" / "local").mkdir()
+    (tmp_path / "wandb").write_text(SYNC)
+    (tmp_path / "wandb").chmod(0o755)
+    environment = os.environ | {"WANDB": str(tmp_path / "wandb"), "SENT": str(tmp_path / "sent")}
+    script = [str(ROOT / "scripts" / "wandb_sync.sh"), str(tmp_path / "runs")]
+    subprocess.run(script, check=True, env=environment)
+    (line,) = (tmp_path / "sent").read_text().splitlines()
+    assert line.split()[:3] == ["sync", "--yes", "--include-online"]
+    assert [Path(part).name for part in line.split()[3:]] == sorted(p.name for p in run.iterdir())
+    missing = subprocess.run([*script[:1], str(tmp_path / "no")], capture_output=True, text=True)
+    assert missing.returncode == 2
+    assert json.dumps(missing.stderr).count("\\n") == 1

@@ -1,0 +1,207 @@
+"""`bench -m`: what is made, skipped, tried again; the table, the summary file and the exit code."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+
+import bench.run
+import bench.sweep
+from bench import launchers, lock, record
+from bench.launch import place, resolved
+from bench.sweep import Job, Outcome, Task, code, one, share
+from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
+
+QUICK = ("-m", "task=toy_minimax", "run.steps=4", "run.every=2", "run.threads=1")
+
+
+def told(tmp_path: Path) -> list[tuple[str, str | None]]:
+    """(status, reason) of each run of the newest sweep."""
+    folder = max((tmp_path / "runs" / ".sweeps").iterdir(), key=lambda f: f.stat().st_mtime_ns)
+    summary = record.read_json(folder / "sweep.summary.json")
+    assert not (folder / "notes").exists()
+    assert sum(summary["counts"].values()) == len(summary["runs"])
+    return [(run["status"], run["reason"]) for run in summary["runs"]]
+
+
+def statuses(tmp_path: Path) -> list[str]:
+    return [status for status, _ in told(tmp_path)]
+
+
+@pytest.fixture
+def bad_seeds(monkeypatch: pytest.MonkeyPatch) -> dict[int, Callable[[], Any]]:
+    """seed -> what its second step does instead."""
+    bad: dict[int, Callable[[], Any]] = {}
+    original = bench.run.advance
+
+    def advance(task: Any, algorithm: Any, seed: int, s: Any) -> Any:
+        if s.step == 1 and seed in bad:
+            bad[seed]()
+        return original(task, algorithm, seed, s)
+
+    monkeypatch.setattr(bench.run, "advance", advance)
+    return bad
+
+
+def test_what_fails_stops_no_other_and_the_same_command_makes_only_the_rest(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    bad_seeds: dict[int, Callable[[], Any]],
+) -> None:
+    def fail() -> None:
+        raise ArithmeticError("bad luck")
+
+    command = (*QUICK, "seed=0,1,x,2,1")
+    bad_seeds[1] = fail
+    first = main(*command)
+    assert first.code == 1
+    assert "5 runs: 2 done, 1 failed, 1 refused, 1 skipped" in first.out
+    assert "ArithmeticError: bad luck" in first.out
+    assert statuses(tmp_path) == ["done", "failed", "refused", "done", "skipped"]
+    assert told(tmp_path)[4] == ("skipped", "the same run as #1")
+    bad_seeds.clear()
+    ended = {f: f.stat().st_mtime_ns for f in (tmp_path / "runs").rglob("summary.json")}
+    again = main(*command)
+    assert again.code == 1  # not tried again, and told again
+    assert statuses(tmp_path) == ["skipped", "failed", "refused", "skipped", "failed"]
+    retried = main(*QUICK, "seed=0,1,2", "run.retry_failed=true")
+    assert retried.code == 0
+    assert statuses(tmp_path) == ["skipped", "done", "skipped"]
+    assert {f: f.stat().st_mtime_ns for f in ended} == ended
+
+
+def test_a_signal_ends_a_sweep_after_saving_and_the_rest_is_made_later(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    bad_seeds: dict[int, Callable[[], Any]],
+) -> None:
+    bad_seeds[1] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    stopped = main(*QUICK, "seed=0,1,2")
+    assert stopped.code == 75
+    assert statuses(tmp_path) == ["done", "preempted", "interrupted"]
+    bad_seeds.clear()
+    assert main(*QUICK, "seed=0,1,2").code == 0
+    assert statuses(tmp_path) == ["skipped", "done", "done"]
+
+
+def test_a_run_that_another_process_makes_is_put_off(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    main(*QUICK, "seed=0,1")
+    (first, _) = (tmp_path / "runs").rglob("summary.json")
+    first.unlink()
+    with lock.held(first.parent):
+        said = main(*QUICK, "seed=0,1")
+    assert said.code == 75
+    assert sorted(statuses(tmp_path)) == ["busy", "skipped"]
+    assert main(*QUICK, "seed=0,1").code == 0
+
+
+def test_a_sweep_composes_as_a_run_does(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    choices = (
+        "experiment=toy_coreset_code_bvfsm",
+        "algorithm.l2=0.2",
+        "run.steps=2",
+        "run.every=1",
+    )
+    assert main("-m", *choices, "seed=3,4", "algorithm.log=0.1,0.3").code == 0
+    names = {str(f.parent.relative_to(tmp_path / "runs")) for f in _summaries(tmp_path)}
+    expected = set()
+    for seed in (3, 4):
+        for value in (0.1, 0.3):
+            with initialize_config_module("conf", version_base="1.3"):
+                cfg = compose("config", [*choices, f"seed={seed}", f"algorithm.log={value}"])
+            expected.add(record.name(resolved(cfg)))
+    assert names == expected
+
+
+def _summaries(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "runs").rglob("summary.json"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (["done", "skipped"], 0),
+        (["done", "diverged"], 1),
+        (["done", "refused"], 1),
+        (["refused", "refused"], 2),
+        (["done", "lost", "busy"], 1),
+        (["done", "preempted", "busy"], 75),
+    ],
+)
+def test_the_exit_code_says_the_worst(ends: list[str], expected: int) -> None:
+    assert code([Outcome(k, "", None, status, None) for k, status in enumerate(ends)]) == expected
+
+
+def test_workers_share_the_cores_unless_told_otherwise() -> None:
+    cores = len(os.sched_getaffinity(0))
+    for overrides, workers, expected in (
+        ([], 1, 64),
+        ([], cores, 1),
+        (["run.threads=64"], cores, 64),
+    ):
+        job = Job(0, "", {"run": {"threads": 64}})
+        share([job], overrides, workers)
+        assert job.config is not None
+        assert job.config["run"]["threads"] == (expected if workers > 1 else 64)
+
+
+def test_a_killed_worker_costs_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes; what they do stands for a run: one dies the first time, one every time."""
+    monkeypatch.setattr(bench.sweep, "found", lambda folder: ("lost", None))
+    monkeypatch.setattr(bench.sweep, "place", lambda config: ("", tmp_path))
+
+    def stand_in(task: Task) -> None:
+        import os
+        import time
+
+        first = not task.note.exists()
+        task.note.touch()
+        if task.config["dies"] == "always" or (task.config["dies"] == "once" and first):
+            os._exit(9)
+        time.sleep(0.01)
+        task.note.write_text("ended")
+
+    monkeypatch.setattr(launchers, "one", stand_in)
+    dies = ["no", "always", "no", "once", *["no"] * 6]
+    tasks = [Task({"dies": word}, tmp_path / f"{k}.json") for k, word in enumerate(dies)]
+    launchers.joblib(workers=2).carry_out(tasks, tmp_path)
+    assert [t.note.read_text() for t in tasks] == ["ended" if d != "always" else "" for d in dies]
+
+
+def test_one_run_of_a_sweep_outside_the_main_thread(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    """Where signals cannot be heeded, all else goes on."""
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", [*QUICK[1:], f"run.root={tmp_path}/runs"])
+    config = resolved(cfg)
+    thread = threading.Thread(target=one, args=[Task(config, tmp_path / "note.json")])
+    thread.start()
+    thread.join()
+    assert json.loads((place(config)[1] / "summary.json").read_text())["status"] == "done"
+    assert (tmp_path / "note.json").read_text() == "{}"
+
+
+def test_what_is_to_start_again_does_so_once(tmp_path: Path) -> None:
+    """A requeued job does all of its runs again: those that it has begun go on."""
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", [*QUICK[1:], f"run.root={tmp_path}/runs", "run.force=true"])
+    task = Task(resolved(cfg), tmp_path / "note.json")
+    summary = place(task.config)[1] / "summary.json"
+    one(task)
+    first = summary.stat().st_mtime_ns
+    task.note.unlink()
+    one(task)
+    second = summary.stat().st_mtime_ns
+    assert second > first
+    one(task)
+    assert summary.stat().st_mtime_ns == second
