@@ -1,6 +1,6 @@
 """ER-Ring: experience replay from a ring of each task's last samples (Chaudhry et al., "On tiny
 episodic memories in continual learning", 2019), Algorithm 1 with a ring buffer; and `single`, which
-replays nothing: its lower and its upper bound are this on a stream and on all tasks shuffled.
+replays nothing: a lower bound on a stream, an upper one on all tasks shuffled.
 
 Paper -> here: theta -> y, M -> memory, B_n -> new, B_M -> old, eta -> lr.
 
