@@ -136,7 +136,7 @@ def ended_before(config: dict[str, Any], folder: Path) -> Callable[[bool], int] 
     if config["run"]["force"]:
         return None
     if (folder / "summary.json").is_file():
-        summary = record.read_json(folder / "summary.json")
+        summary = record.read_json(folder / "summary.json", {"status", "reason", "last"})
         if summary["status"] != "done" and config["run"]["retry_failed"]:
             return None
 
@@ -188,13 +188,13 @@ def begin(config: dict[str, Any], name: str, folder: Path, brief: bool) -> int:
     threads = config["run"]["threads"]
     old: dict[str, Any] = {}
     if going_on:
-        old = record.read_json(folder / "environment.json")
-        if old.get("device") != device.type:
+        old = record.read_json(folder / "environment.json", {"device", "threads", "data"})
+        if old["device"] != device.type:
             raise BadSetting(
-                f"run.device={config['run']['device']}: {folder} was begun on {old.get('device')}: "
-                f"write run.device={old.get('device')}, or run.force=true to start again"
+                f"run.device={config['run']['device']}: {folder} was begun on {old['device']}: "
+                f"write run.device={old['device']}, or run.force=true to start again"
             )
-        threads = old.get("threads", threads)  # another number would change the last bits
+        threads = int(old["threads"])  # another number would change the last bits
     settle(device, threads)
 
     context = Context(
@@ -232,7 +232,7 @@ def begin(config: dict[str, Any], name: str, folder: Path, brief: bool) -> int:
 
 def same_data(folder: Path, old: dict[str, Any], task: Task) -> None:
     """Raises BadSetting if a data file is not the one that the run was begun with."""
-    for file, checksum in (old.get("data") or {}).items():
+    for file, checksum in old["data"].items():
         now = task.sources.get(file)
         if now != checksum:
             raise BadSetting(

@@ -5,12 +5,14 @@ or in its note if it did not come to one.
 """
 
 import os
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import stop
+from bench import codes, stop
 from bench.settings import Count, Natural, Positive
 from bench.slurm import slurm_executor
 from bench.sweep import Task, lost, one, stopped
@@ -87,8 +89,8 @@ def slurm(
             additional_parameters=options or {},
             **{key: value for key, value in given.items() if value is not None},
         )
-        left = list(tasks)
-        for _ in range(3):
+        left, failures = list(tasks), Counter[Path]()
+        for _ in range(1 + requeues):
             packs = [left[k : k + runs_per_job] for k in range(0, len(left), runs_per_job)]
             jobs = executor.map_array(Pack(), packs)
             try:
@@ -100,9 +102,11 @@ def slurm(
                 raise
             left = []
             for job, pack in zip(jobs, packs):
-                # by SLURM's fault, such as a signal before Python could hear it; not scancel's
-                again = job.state in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+                # not scancel's doing, nor too little memory's
+                ended = job.state in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
                 for task in pack:
+                    failures[task.note] += job.state == "FAILED"
+                    again = ended and failures[task.note] < 3
                     if lost(task):
                         task.say("lost", f"its SLURM job {job.job_id} ended as {job.state}")
                         left += [task] * again
@@ -119,8 +123,11 @@ class Pack:
     are skipped."""
 
     def __call__(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            one(task)
+        try:
+            for task in tasks:
+                one(task)
+        except stop.Preempted:  # by SIGTERM: submitit has requeued on its own signal by now
+            sys.exit(codes.PUT_OFF)
 
     def checkpoint(self, *arguments: Any) -> Any:
         """submitit asks for it before it requeues: the runs have saved by then (bench.stop)."""

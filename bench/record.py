@@ -5,7 +5,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -56,11 +56,12 @@ def write_json(path: Path, values: Any) -> None:
     write(path, json.dumps(values, indent=1) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """The file's content, an object; raises BadSetting if it is damaged or not there."""
+def read_json(path: Path, keys: Set[str] = frozenset()) -> Any:
+    """The file's content, an object with these keys at least; raises BadSetting if it is damaged
+    or not there."""
     try:
         found = json.loads(path.read_text())
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not keys <= set(found):
             raise ValueError
         return found
     except (ValueError, FileNotFoundError, RecursionError):

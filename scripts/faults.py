@@ -192,6 +192,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the disk is unmounted
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         campaign = Campaign(Path(name), random.Random(options.seed))

@@ -184,6 +184,7 @@ def test_a_linked_place_is_refused_and_what_it_points_to_is_whole(
     [
         ("environment.json", "[]"),
         ("environment.json", "{"),
+        ("environment.json", "{}"),
         ("environment.json", "[" * 100_000),
         ("checkpoint.pt", ""),
         ("history.jsonl", "5\n"),

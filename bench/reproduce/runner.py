@@ -85,6 +85,11 @@ def here(job: Job, command: list[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
+def _deaf() -> None:
+    """SLURM signals the whole job: until the run listens, that would end it."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+
 def _die_with_parent() -> None:
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -126,7 +131,9 @@ class Call:
 
     def __call__(self, command: list[str], log: str) -> int:
         with open(log, "ab") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdout=file, stderr=subprocess.STDOUT, preexec_fn=_deaf
+            )
         return self.process.wait()
 
     def checkpoint(self, *arguments: Any) -> Any:
