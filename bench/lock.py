@@ -46,9 +46,10 @@ def held(folder: Path) -> Iterator[None]:
             "write run.root=... for another place"
         ) from None
     try:
-        os.ftruncate(file, 0)
-        owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _now()}
-        os.write(file, json.dumps(owner).encode())
+        with suppress(OSError):  # a full disk is told by what has to be written
+            os.ftruncate(file, 0)
+            owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _now()}
+            os.write(file, json.dumps(owner).encode())
         yield
     finally:
         with suppress(OSError):  # a folder that has vanished

@@ -171,7 +171,10 @@ class Campaign:
         if code:
             counts["full"] += 1
             (line, *more) = log.read_text().splitlines() or [""]
-            counts["unclear"] += bool(more) or "No space left" not in line
+            unclear = bool(more) or "No space left" not in line
+            counts["unclear"] += unclear
+            if unclear:
+                print(f"{run}: {log.read_text()}", file=sys.stderr)
             if (run / "checkpoint.pt").exists():
                 counts["with checkpoint"] += 1
                 torch.load(run / "checkpoint.pt", weights_only=True)
