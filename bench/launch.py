@@ -62,7 +62,7 @@ DATA: dict[str, Any] = {
     "download": (bool, False),
 }
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-MOST_KEPT = 2**28  # bytes
+KEPT = {M_TRIM_THRESHOLD: 2**28, M_MMAP_THRESHOLD: 2**25}  # bytes: in all, and of a tensor
 # In the order in which a run that starts again removes them: killed between two, it has not ended
 FILES = (
     "summary.json",
@@ -291,10 +291,11 @@ def settle(device: torch.device, threads: int) -> None:
 def keep_freed_memory() -> None:
     """Let glibc, where it is the allocator, keep what is freed for the next allocation: handed back
     to the system, each new tensor of some MB is faulted in anew, which cost SF2OBO on
-    20 Newsgroups a quarter of its time (mallopt(3))."""
+    20 Newsgroups a quarter of its time (mallopt(3)). Larger tensors, which would leave holes, are
+    still handed back."""
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
-        for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            mallopt(parameter, MOST_KEPT)
+        for parameter, size in KEPT.items():
+            mallopt(parameter, size)
 
 
 def open_folder(folder: Path, fresh: bool) -> None:
