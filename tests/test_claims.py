@@ -50,6 +50,15 @@ def judged(
     return claims.judged(parts, exact)
 
 
+def test_peak_memory_is_where_the_tensors_were() -> None:
+    one = run(0, [0.1])
+    assert one.summary is not None
+    one.summary["peak_memory_mb"] = {"process": 900.0}
+    assert one.last("peak_memory_mb") == 900
+    one.summary["peak_memory_mb"]["gpu"] = 70.0
+    assert one.last("peak_memory_mb") == 70
+
+
 BETTER, WORSE = ends(0.91, 0.92, 0.93), ends(0.81, 0.83, 0.82)
 
 

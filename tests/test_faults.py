@@ -178,6 +178,18 @@ def test_a_full_disk_is_told_and_the_earlier_checkpoint_stays(
     assert_same(run, whole(config, tmp_path))
 
 
+def test_a_lock_is_held_though_its_note_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(number: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with lock.held(tmp_path):
+        assert lock.holder(tmp_path) == "another process"
+    assert not list(tmp_path.iterdir())
+
+
 def interrupted(config: Config, at_step: Any) -> Path:
     """As after a kill -9, but for the lock and what stands half written."""
     at_step(23, lambda step: os.kill(os.getpid(), signal.SIGTERM))
