@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bench import codes, stop
 from bench.settings import Count, Natural, Positive
-from bench.slurm import slurm_executor
+from bench.slurm import Queue, Submitted, slurm_executor
 from bench.sweep import Task, lost, one, stopped
 
 
@@ -92,9 +92,10 @@ def slurm(
         left, failures = list(tasks), Counter[Path]()
         for _ in range(1 + requeues):
             packs = [left[k : k + runs_per_job] for k in range(0, len(left), runs_per_job)]
-            jobs = executor.map_array(Pack(), packs)
+            jobs, queue = executor.map_array(Pack(), packs), Queue()
+            waiting = [Submitted(job, queue) for job in jobs]
             try:
-                while not all(job.done() for job in jobs):
+                while waiting := [each for each in waiting if not each.ended()]:
                     time.sleep(1)
             except BaseException:
                 for job in jobs:

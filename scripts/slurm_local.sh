@@ -12,7 +12,7 @@
 #
 #   SLURM_LOCAL_DIR    its folder                    (~/.local/state/bilevel-bench-slurm)
 #   SLURM_LOCAL_ACCT   dbd | shim: a sacct of three lines, which asks squeue, instead of a database
-#                      (dbd; without any sacct submitit waits for a killed job for ever)
+#                      (dbd; without any sacct nothing says how a job that left no result has ended)
 #   SLURM_LOCAL_CPUS   CPUs of the node, which may be more than there are (4)
 #   SLURM_LOCAL_PORT   the first of four ports on loopback (16817)
 set -euo pipefail

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,25 @@ Sweep = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> Sweep:
+def sweep(tmp_path: Path) -> Iterator[Sweep]:
     """`bench -m` by SLURM, going on while the test does something to its jobs."""
+    started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
         with (tmp_path / "output").open("ab") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "bench", *SLURM, *arguments], cwd=ROOT,
                 env=os.environ | {"BENCH_RUNS": str(tmp_path / "runs")},
                 stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
 
 
 def wait(until: Callable[..., Any], what: str, seconds: float = 400) -> None:
@@ -117,6 +124,23 @@ def test_a_cancelled_sweep_is_finished_by_the_same_command(sweep: Sweep, tmp_pat
     assert {file: file.stat().st_mtime_ns for file in done} == done
     assert len(list(root.rglob("summary.json"))) == 12
     assert most == 2
+
+
+def test_a_cancelled_sweep_ends_where_accounting_knows_nothing_of_it(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left to squeue then."""
+    silent = tmp_path / "bin" / "sacct"
+    silent.parent.mkdir()
+    silent.write_text("#!/bin/sh\n")
+    silent.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{silent.parent}{os.pathsep}{os.environ['PATH']}")
+    root = tmp_path / "runs"
+    process = sweep(*LONG, "run.steps=12000", "seed=range(4)", "hydra.launcher.at_once=2")
+    wait(lambda: rows(root) > 0, "the jobs make no progress")
+    subprocess.run(["scancel", "-n", "bench"], check=True)
+    assert process.wait(200) in (1, 75), (tmp_path / "output").read_text()
+    assert summary(root)["counts"].get("done", 0) == 0
 
 
 def test_a_job_signalled_twice_is_requeued_and_ends_with_the_same_bits(

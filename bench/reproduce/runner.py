@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from bench import lock, record
 from bench.reproduce.plan import Job
 from bench.settings import BadSetting
-from bench.slurm import slurm_executor
+from bench.slurm import Queue, Submitted, slurm_executor
 
 OUTSIDE = (
     "run.device",
@@ -97,18 +97,20 @@ def _die_with_parent() -> None:
 
 @dataclass
 class SlurmJob:
-    """A submitit job as a started run."""
+    """A SLURM job as a started run."""
 
-    job: Any
+    submitted: Submitted
 
     def poll(self) -> int | None:
-        if not self.job.done():
+        if not self.submitted.ended():
             return None
-        error = self.job.exception()
-        return 1 if error is not None else int(self.job.result())
+        job = self.submitted.job
+        if not job.done() or job.exception() is not None:
+            return 1
+        return int(job.result())
 
     def terminate(self) -> None:
-        self.job.cancel()
+        self.submitted.job.cancel()
 
 
 def slurm(folder: Path, minutes: int, partition: str | None) -> Start:
@@ -117,9 +119,10 @@ def slurm(folder: Path, minutes: int, partition: str | None) -> Start:
     executor = slurm_executor(folder / "slurm", requeues=100)
     options = {"partition": partition} if partition else {}
     executor.update_parameters(time=minutes, cpus_per_task=2, job_name="bench", **options)
+    queue = Queue()
 
     def start(job: Job, command: list[str], log: Path) -> SlurmJob:
-        return SlurmJob(executor.submit(Call(), command, str(log)))
+        return SlurmJob(Submitted(executor.submit(Call(), command, str(log)), queue))
 
     return start
 
