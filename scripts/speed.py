@@ -25,7 +25,6 @@ import json
 import math
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from peer_environment import Unavailable, environment
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -506,14 +506,10 @@ def news_torchopt(p: News) -> list[Contender]:
 # BOAT, in a process of its own
 
 
-class Unavailable(Exception):
-    """One line: why a peer takes no part."""
-
-
 @contextmanager
 def boat_contenders(p: Problem) -> Iterator[list[Contender]]:
     """BOAT's contenders; a worker process in BOAT's environment runs their steps one by one."""
-    python = boat_environment()
+    python = environment("BOAT", BOAT, "numpy <= 1.26")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "problem.pt"
         torch.save([p.train.features, p.train.labels, p.val.features, p.val.labels, p.x, p.y], data)
@@ -567,32 +563,6 @@ def boat_contenders(p: Problem) -> Iterator[list[Contender]]:
                 ]
             finally:
                 hang_up()
-
-
-def boat_environment() -> Path:
-    """The Python of an environment with BOAT and our torch, made once in the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilevel-bench"
-    release = torch.__version__.split("+")[0]
-    environment = cache / f"boat-py{sys.version_info.major}.{sys.version_info.minor}-{release}"
-    python = environment / "bin" / "python"
-    if (environment / "complete").is_file():
-        return python
-    uv = os.environ.get("UV") or shutil.which("uv")
-    if uv is None:
-        raise Unavailable("BOAT needs uv for an environment of its own")
-    cache.mkdir(parents=True, exist_ok=True)
-    print(f"making BOAT's environment (numpy <= 1.26, torch {release}) in the user's cache ...")
-    for command in (
-        [uv, "venv", "--clear", "--python", sys.executable, str(environment)],
-        [uv, "pip", "install", "--python", str(python), BOAT, f"torch=={release}"],
-    ):
-        # cwd: away from this repository, whose constraints ask for a newer numpy
-        done = subprocess.run(command, cwd=cache, capture_output=True, text=True)
-        if done.returncode:
-            said = " ".join(done.stderr.split())
-            raise Unavailable(f"BOAT could not be installed: {said[:300]}")
-    (environment / "complete").touch()
-    return python
 
 
 def worker(folder: Path) -> None:
@@ -778,6 +748,11 @@ def main() -> None:
         action="store_true",
         help="experience replay on a stream of tasks",
     )
+    parser.add_argument(
+        "--avalanche",
+        action="store_true",
+        help="with --continual: compare with Avalanche as well; downloads it likewise",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines here as well")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -796,7 +771,7 @@ def main() -> None:
     if arguments.continual:
         import speed_continual
 
-        speed_continual.report(arguments.repeats)
+        speed_continual.report(arguments.repeats, arguments.avalanche)
         return
 
     load = os.getloadavg()[0]

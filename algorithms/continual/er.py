@@ -51,8 +51,8 @@ def er(lr: Positive = 0.03, memory: Count = 50, replay: Count = 50, steps: Count
                 old = draw.stream.recalled(draw.some(kept[:t], replay))
                 batch = joined(new, old)
             slope = o.g_y(s.x, y, batch)
-            y = y - lr * slope
-        return State(s.x, y, kept), {"slope_sq": slope.square().sum()}
+            y = torch.sub(y, slope, alpha=lr)
+        return State(s.x, y, kept), {"slope_sq": slope.dot(slope)}
 
     return Algorithm(init, step, first_order=True, on_stream=True)
 
@@ -64,7 +64,7 @@ def single(lr: Positive = 0.03, steps: Count = 1) -> Algorithm:
         new, y = draw.g(), s.y
         for _ in range(steps):
             slope = o.g_y(s.x, y, new)
-            y = y - lr * slope
-        return Single(s.x, y), {"slope_sq": slope.square().sum()}
+            y = torch.sub(y, slope, alpha=lr)
+        return Single(s.x, y), {"slope_sq": slope.dot(slope)}
 
     return Algorithm(lambda x, y, stream: Single(x, y), step, first_order=True, on_stream=True)
