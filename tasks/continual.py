@@ -14,6 +14,7 @@ training on s, kept in the run's ledger; ACC, NBT, FT and FM are of that matrix.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -31,6 +32,17 @@ from tasks.film import Mlp, Network, Resnet
 
 BLOCK = 2000  # images that are tested at a time
 Order = Literal["stream", "shuffled"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of an MLP."""
+
+    hidden: Count = 256
+    layers: Count = 2
+
+
+CTN = Size()  # that of contextual transformation networks
 
 
 class Data(NamedTuple):
@@ -52,6 +64,8 @@ def permuted_mnist(
     order: Order = "stream",
     hidden: Count = 256,
     layers: Count = 2,
+    capacity: Literal["matched", "released"] = "matched",
+    released: Size = CTN,
     embedding: Natural = 0,
     temperature: Positive = 5.0,
     strength: NonNegative = 100.0,
@@ -62,8 +76,10 @@ def permuted_mnist(
 
     images: of each task, drawn from data.train by the seed, as their order is; batch: of a step.
     order: "shuffled": all tasks' images at once in random order, as often as there are steps, for a
-    method that is not continual. hidden, layers: of the backbone. embedding: length of a task's
-    embedding in the controller; 0: no controller. temperature, strength: of the distillation.
+    method that is not continual. hidden, layers: of the backbone, which all methods have alike;
+    capacity "released": the size `released` in their place, which is another for each method in
+    the released code (conf/tuned). embedding: length of a task's embedding in the controller; 0: no
+    controller. temperature, strength: of the distillation.
     watched: test images, of the task that is being learned, that a measurement between task ends
     uses. instance: names the tasks' permutations; the released code has them fixed too.
     """
@@ -88,7 +104,8 @@ def permuted_mnist(
         lambda t: (test[:, permutations[t]], answers),
         split.sources,
     )
-    net = Mlp(pixels, hidden, layers, 10, tasks, embedding)
+    size = released if capacity == "released" else Size(hidden, layers)
+    net = Mlp(pixels, size.hidden, size.layers, 10, tasks, embedding)
     return stream(
         context, found, net, tasks, 10, batch, order, temperature, strength, watched, None
     )

@@ -1,6 +1,7 @@
 """Continual learning: memories, GEM's programme, CTN against its released update and against finite
 differences, the measures of an accuracy matrix, streams, networks, and going on in mid-stream."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -54,6 +55,21 @@ SMALL: dict[str, Any] = {"memory": 6, "replay": 6, "episodic": 6, "semantic": 3}
 def streamed(context: Context = CONTEXT, **settings: Any) -> Task:
     small = {"tasks": TASKS, "images": 20, "batch": 5, "hidden": 6, "embedding": 3} | settings
     return permuted_mnist(context, DIGITS, **small)
+
+
+def test_the_released_size_of_each_method_is_one_setting() -> None:
+    """100 units twice for GEM, 128 three times for experience replay (the released main.py)."""
+    lengths = []
+    for name, capacity in (("er", "matched"), ("er", "released"), ("gem", "released")):
+        with initialize_config_module("conf", version_base="1.3"):
+            asked = ["task=permuted_mnist", f"algorithm={name}", f"task.capacity={capacity}"]
+            cfg = compose("config", [*asked, "task.tasks=2", "task.images=20"])
+        node: Any = OmegaConf.to_container(cfg.task, resolve=True)
+        task = build(checked(node, "task", Task, given=("context",)), CONTEXT)
+        lengths.append(len(task.init(generator(0))[1]))
+    sizes = ((256, 2), (128, 3), (100, 2))
+    widths = [[64, *[hidden] * layers, 10] for hidden, layers in sizes]
+    assert lengths == [sum(b * (a + 1) for a, b in itertools.pairwise(w)) for w in widths]
 
 
 def made(name: str, **settings: Any) -> Algorithm:
