@@ -36,21 +36,27 @@ def here() -> Launcher:
 
 def joblib(workers: Count | None = None) -> Launcher:
     """Processes of this machine, which import once. One that is killed takes the others with it:
-    what had not ended is begun again, twice at most and after what had not been begun."""
+    what they had begun is begun again in the end, each run alone, twice at most."""
     count = workers or len(os.sched_getaffinity(0))
 
-    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
+    def made(tasks: Sequence[Task], workers: int) -> bool:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import BrokenProcessPool
 
-        left = list(tasks)
-        for _ in range(3):
-            try:
-                Parallel(count, backend="loky", batch_size=1)(delayed(one)(t) for t in left)
-                return
-            except BrokenProcessPool:
-                begun = [task for task in left if lost(task)]
-                left = [task for task in left if not task.begun] + begun
+        try:
+            Parallel(workers, backend="loky", batch_size=1)(delayed(one)(task) for task in tasks)
+        except BrokenProcessPool:
+            return False
+        return True
+
+    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
+        left, vain = list(tasks), 0
+        while vain < 3 and not made(left, count):
+            rest = [task for task in left if not task.begun]
+            vain = vain + 1 if len(rest) == len(left) else 0
+            left = rest
+        for task in filter(lost, tasks):
+            made([task], 2) or made([task], 2)  # two workers: with one joblib would stay here
 
     return Launcher(carry_out, count)
 

@@ -37,6 +37,7 @@ class Task(NamedTuple):
 
     config: dict[str, Any]
     note: Path
+    since: int = 0  # when its sweep began, as file times have it
 
     @property
     def begun(self) -> bool:
@@ -133,9 +134,10 @@ def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
             "for another place"
         ) from None
     OmegaConf.save(master, folder / "multirun.yaml")
+    since = (folder / "multirun.yaml").stat().st_mtime_ns
     share(jobs, overrides[0], launcher.workers)
     tasks = {
-        job.number: Task(job.config, notes / f"{job.number}.json")
+        job.number: Task(job.config, notes / f"{job.number}.json", since)
         for job in jobs
         if told[job.number] is None and job.config is not None
     }
@@ -203,9 +205,9 @@ def share(jobs: Sequence[Job], overrides: Sequence[str], workers: int) -> None:
 def one(task: Task) -> None:
     """One run of a sweep, in whatever process; its failure is told and stops no other.
 
-    Begun before, in a job that was requeued or a process that was killed, it goes on, even where
-    the command was to start it again."""
-    again = task.config["run"]["force"] and not task.begun
+    What is to start again does so once: begun since, in a job that was requeued or a process that
+    was killed, it goes on."""
+    again = task.config["run"]["force"] and not begun_since(task)
     task.note.write_text("")
     try:
         perform({**task.config, "run": {**task.config["run"], "force": again}}, brief=True)
@@ -222,6 +224,13 @@ def one(task: Task) -> None:
         task.say("failed", reason_of(error))
     else:
         task.note.write_text("{}")  # its folder has the rest
+
+
+def begun_since(task: Task) -> bool:
+    """Whether what is in its folder is of this sweep: a run writes environment.json after it has
+    emptied the folder and before anything else."""
+    made = place(task.config)[1] / "environment.json"
+    return made.is_file() and made.stat().st_mtime_ns >= task.since
 
 
 def found(folder: Path) -> tuple[str, str | None]:

@@ -195,13 +195,18 @@ def test_what_is_to_start_again_does_so_once(tmp_path: Path) -> None:
     """A requeued job does all of its runs again: those that it has begun go on."""
     with initialize_config_module("conf", version_base="1.3"):
         cfg = compose("config", [*QUICK[1:], f"run.root={tmp_path}/runs", "run.force=true"])
-    task = Task(resolved(cfg), tmp_path / "note.json")
-    summary = place(task.config)[1] / "summary.json"
-    one(task)
+    config = resolved(cfg)
+    summary = place(config)[1] / "summary.json"
+
+    def task() -> Task:
+        (tmp_path / "multirun.yaml").touch()
+        return Task(config, tmp_path / "note.json", (tmp_path / "multirun.yaml").stat().st_mtime_ns)
+
+    one(task())
     first = summary.stat().st_mtime_ns
-    task.note.unlink()
-    one(task)
+    requeued = task()  # whose note is there: it was begun, and killed before anything else
+    one(requeued)
     second = summary.stat().st_mtime_ns
     assert second > first
-    one(task)
+    one(requeued)
     assert summary.stat().st_mtime_ns == second
