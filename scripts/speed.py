@@ -2,6 +2,7 @@
 
     uv run --group peers python scripts/speed.py [--boat]
     uv run --group peers python scripts/speed.py --problem newsgroups
+    uv run python scripts/speed.py --problem gradient
     uv run python scripts/speed.py --few-shot      (see speed_few_shot.py)
     uv run python scripts/speed.py --continual     (see speed_continual.py)
 
@@ -14,6 +15,10 @@ hyper_cleaning: synthetic data of MNIST's shape; the peers differentiate `lower_
 --boat it gets an environment of its own.
 newsgroups: the real 20 Newsgroups, 5,657 x 130,107 for training, and the task of
 tasks/newsgroups.py; its peers differentiate losses of COO matrices, as both released codes do.
+gradient: the gradient of hyper_cleaning's g in y alone, of one lane and of LANES of them, each with
+weights x and y of its own: ours under torch.func.vmap against plain autograd, one after the other.
+
+With --json the lines are written as a record; those in results/speed/ are the README's table.
 """
 
 # This file also runs inside BOAT's environment (--worker), which has torch but neither bench nor
@@ -54,9 +59,11 @@ OUTER_LR = 100.0
 LOWER_LR = 0.01  # BOME's on y
 ETA = 0.5  # BOME's
 C = 0.01  # g has c |y|^2: well conditioned, so that float32 can agree to TOLERANCE
+LANES = 6
 TOLERANCE = 1e-4  # of |a - b| / |b|
 BOME_LOOP = f"1 grad_f, {T + 2} grad_g: the first inner step's gradient again for q"
 BOAT = "boat-torch==1.1.*"
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "scores", "gathered")
 PEERS = "uv run --group peers python scripts/speed.py"
 
 
@@ -127,7 +134,7 @@ def upper_loss(y: Tensor, val: Rows) -> Tensor:
     return F.cross_entropy(val.features @ y.T, val.labels)
 
 
-def synthetic(rows: int) -> Problem:
+def synthetic(rows: int, device: str = "cpu") -> Problem:
     """Sparse pixels in [0, 1], labels of a random linear model, half the training ones redrawn."""
     rng = torch.Generator().manual_seed(0)
     teacher = torch.randn(CLASSES, PIXELS, generator=rng)
@@ -135,16 +142,17 @@ def synthetic(rows: int) -> Problem:
     def part(n: int) -> Rows:
         pixels = torch.rand(n, PIXELS, generator=rng)
         pixels = (pixels - 0.8).clamp(min=0) * 5  # a fifth is not black, as in MNIST
-        return Rows(pixels, ((pixels - pixels.mean()) @ teacher.T).argmax(1))
+        labels = ((pixels - pixels.mean()) @ teacher.T).argmax(1)
+        return Rows(pixels.to(device), labels.to(device))
 
     train, val = part(rows), part(max(rows // 10, CLASSES))
     noisy = torch.rand(rows, generator=rng) < 0.5
     redrawn = torch.randint(CLASSES, (rows,), generator=rng)
     return Problem(
-        Rows(train.features, torch.where(noisy, redrawn, train.labels)),
+        Rows(train.features, torch.where(noisy.to(device), redrawn.to(device), train.labels)),
         val,
-        torch.randn(rows, generator=rng),
-        torch.randn(CLASSES, PIXELS, generator=rng) / PIXELS**0.5,
+        torch.randn(rows, generator=rng).to(device),
+        (torch.randn(CLASSES, PIXELS, generator=rng) / PIXELS**0.5).to(device),
     )
 
 
@@ -158,9 +166,16 @@ class Passes(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if op.overloadpacket.__name__ in ("mm", "bmm", "addmm", "baddbmm", "linear"):
+        if op.overloadpacket.__name__ in PRODUCTS:
             self.count += any(isinstance(t, Tensor) and t.numel() >= self.least for t in args)
         return op(*args, **(kwargs or {}))
+
+
+def now(x: Tensor) -> float:
+    """Seconds, when all that x's device was asked for is done."""
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    return time.perf_counter()
 
 
 def here(p: Problem, step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
@@ -169,10 +184,10 @@ def here(p: Problem, step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
     def run(count: bool) -> Trial:
         with ExitStack() as stack:
             mode = stack.enter_context(Passes(p)) if count else None
-            start = time.perf_counter()
+            start = now(p.x)
             direction = step()
-            seconds = time.perf_counter() - start
-        return Trial(direction.detach(), seconds, mode.count if mode else None)
+            seconds = now(p.x) - start
+        return Trial(direction.detach().cpu(), seconds, mode.count if mode else None)
 
     return run
 
@@ -180,21 +195,26 @@ def here(p: Problem, step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
 # Ours
 
 
+def our_task(p: Problem) -> Any:
+    """tasks/hyper_cleaning.py on these rows in place of a data set's."""
+    from bench.task import Context
+    from tasks.data.images import Images, Part, Split
+    from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+
+    train, val = (Part(r.features.cpu(), r.labels.cpu()) for r in (p.train, p.val))
+    images = Images("mnist", len(train.labels), len(val.labels), len(val.labels), len(val.labels))
+    with mock.patch("tasks.hyper_cleaning.load", return_value=Split(train, val, val, val, {})):
+        context = Context(device=p.x.device)
+        return hyper_cleaning(context, images, Pretraining(), "stocbio", corruption=0.0, c=C)
+
+
 def our_contenders(p: Problem) -> list[Contender]:
     """The algorithms of this repository on its own task, through the oracle."""
     from algorithms.bilevel.aid import aid_cg, aid_neumann
     from algorithms.bilevel.bome import bome
     from algorithms.bilevel.itd import itd
-    from bench.task import Context
-    from tasks.data.images import Images, Part, Split
-    from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 
-    train, val = (Part(r.features, r.labels) for r in (p.train, p.val))
-    images = Images("mnist", len(train.labels), len(val.labels), len(val.labels), len(val.labels))
-    # the task itself, on these rows in place of a data set's
-    with mock.patch("tasks.hyper_cleaning.load", return_value=Split(train, val, val, val, {})):
-        task = hyper_cleaning(Context(), images, Pretraining(), "stocbio", corruption=0.0, c=C)
-
+    task = our_task(p)
     outer = remembering(OUTER_LR)
     algorithms = {
         "AID-CG": aid_cg(outer, INNER_LR, T, K),
@@ -231,6 +251,36 @@ def our_step(task: Any, algorithm: Any, x: Tensor, y: Tensor) -> tuple[Callable[
     oracle = Oracle(task)
     algorithm.step(oracle, state, Draw(task, 0, 0))
     return step, ", ".join(f"{n} {what}" for what, n in sorted(oracle.calls.items()))
+
+
+def gradient_contenders(p: Problem) -> list[Contender]:
+    """g_y of one lane and of LANES: ours, and plain autograd lane after lane."""
+    from bench.oracle import Oracle
+    from bench.rng import Draw
+
+    task = our_task(p)
+    zeta = Draw(task, 0, 0).g()
+    rng = torch.Generator().manual_seed(1)
+    xs = torch.randn(LANES, len(p.x), generator=rng).to(p.x)
+    ys = (torch.randn(LANES, *p.y.shape, generator=rng) / PIXELS**0.5).to(p.y)
+
+    def one(x: Tensor, y: Tensor) -> Tensor:
+        return Oracle(task).g_y(x, y, zeta)
+
+    def plain(x: Tensor, y: Tensor) -> Tensor:
+        y = y.clone().requires_grad_()
+        return torch.autograd.grad(lower_loss(x, y, p.train), y)[0]
+
+    def loop() -> Tensor:
+        return torch.stack([plain(x, y) for x, y in zip(xs, ys)])
+
+    lanes, each = f"{LANES} lanes", f"{LANES} grad_g"
+    return [
+        Contender("1 lane", "ours", here(p, lambda: one(xs[0], ys[0])), "1 grad_g"),
+        Contender("1 lane", "autograd", here(p, lambda: plain(xs[0], ys[0])), "1 grad_g"),
+        Contender(lanes, "ours", here(p, lambda: torch.func.vmap(one)(xs, ys)), f"{each} at once"),
+        Contender(lanes, "autograd", here(p, loop), f"{each}, one after the other"),
+    ]
 
 
 # Peers in this process
@@ -726,7 +776,7 @@ def show(lines: list[Line]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    problems = ("hyper_cleaning", "newsgroups")
+    problems = ("hyper_cleaning", "newsgroups", "gradient")
     parser.add_argument("--problem", choices=problems, default=problems[0])
     parser.add_argument("--repeats", type=int, default=7, help="timed steps each")
     parser.add_argument("--rows", type=int, default=50_000, help="training rows (hyper_cleaning)")
@@ -753,6 +803,9 @@ def main() -> None:
         action="store_true",
         help="with --continual: compare with Avalanche as well; downloads it likewise",
     )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="hyper_cleaning, gradient"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines here as well")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -762,16 +815,19 @@ def main() -> None:
         return
     if arguments.repeats < 1 or arguments.rows < 1:
         parser.error("--repeats and --rows: write at least 1")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no CUDA device here; write cpu")
+    if arguments.device == "cuda" and (arguments.boat or arguments.problem == "newsgroups"):
+        parser.error("--device cuda: for hyper_cleaning and gradient, without BOAT")
     if arguments.few_shot:
         import speed_few_shot
 
-        speed_few_shot.report(arguments.repeats)
+        speed_few_shot.report(arguments.repeats, arguments.json)
         return
-
     if arguments.continual:
         import speed_continual
 
-        speed_continual.report(arguments.repeats, arguments.avalanche)
+        speed_continual.report(arguments.repeats, arguments.json, arguments.avalanche)
         return
 
     load = os.getloadavg()[0]
@@ -785,13 +841,18 @@ def main() -> None:
         what, peers = f"{p.train[0].shape[0]} x {p.train[0].shape[1]}", [news_torchopt]
         problem: Any = p
         contenders = news_contenders(p)
+    elif arguments.problem == "gradient":
+        problem = synthetic(arguments.rows, arguments.device)
+        what, peers = f"{arguments.rows} x {PIXELS} x {CLASSES}", []
+        contenders = gradient_contenders(problem)
     else:
-        problem = synthetic(arguments.rows)
+        problem = synthetic(arguments.rows, arguments.device)
         what, peers = f"{arguments.rows} x {PIXELS}", [torchopt_contenders, higher_contenders]
         contenders = our_contenders(problem) + loop_contenders(problem)
     print(
-        f"{arguments.problem}, {what} training rows, float32, {THREADS} threads,"
-        f" T={T}, K={K}; torch {torch.__version__}, {platform.machine()}, load {load:.1f}"
+        f"{arguments.problem}, {what} training rows, float32, {arguments.device},"
+        f" {THREADS} threads, T={T}, K={K}; torch {torch.__version__}, {platform.machine()},"
+        f" load {load:.1f}"
     )
     if load > 0.5:
         print("the machine was busy just now: if it still is, times can be several fold too long")
@@ -814,16 +875,21 @@ def main() -> None:
             lines += compared([c for c in contenders if c.method == method], arguments.repeats)
     show(lines)
     if arguments.json:
-        settings = {
-            "problem": arguments.problem,
-            "rows": arguments.rows,
-            "repeats": arguments.repeats,
-            "threads": THREADS,
-            "torch": torch.__version__,
-            "load": load,
+        import speed_record
+
+        titles = {
+            "hyper_cleaning": "Outer steps on hyper-cleaning",
+            "newsgroups": "Outer steps on 20 Newsgroups",
+            "gradient": "The gradient of hyper-cleaning's lower loss",
         }
-        text = json.dumps({"settings": settings, "lines": [asdict(l) for l in lines]}, indent=1)
-        arguments.json.write_text(text + "\n")
+        speed_record.write(
+            arguments.json,
+            f"{titles[arguments.problem]}, {what}, float32",
+            [asdict(line) for line in lines],
+            device=arguments.device,
+            packages="--group peers" if peers else "",
+            load=load,
+        )
 
 
 if __name__ == "__main__":

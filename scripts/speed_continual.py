@@ -225,8 +225,8 @@ def timed(work: Callable[[], Tensor]) -> Work:
     return run
 
 
-def report(repeats: int, with_avalanche: bool) -> None:
-    """Prints a line for each peer and number of threads."""
+def report(repeats: int, file: Path | None = None, with_avalanche: bool = False) -> None:
+    """Prints a line for each peer and number of threads; writes the times into the file."""
     from peer_environment import Unavailable
 
     task = stream()
@@ -254,16 +254,24 @@ def report(repeats: int, with_avalanche: bool) -> None:
         else:
             print("without Avalanche, which needs an environment of its own: --avalanche")
         print(f"{'threads':>7} {'':<18} {'images/s':>9} {'ours / it':>10}")
+        lines: list[dict[str, Any]] = []
         for threads in THREADS:
             torch.set_num_threads(threads)
             times: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(repeats):
                 for name, work in ways.items():
                     times[name].append(work().seconds)
+            method = f"ER-Ring, {threads} thread{'s' * (threads != 1)}"
+            lines += [{"method": method, "name": name, "seconds": s} for name, s in times.items()]
             middle = {name: median(spent) for name, spent in times.items()}
             for name, spent in middle.items():
                 rate, ratio = TASKS * IMAGES / spent, spent / middle["ours"]
                 print(f"{threads:>7} {name:<18} {rate:>9.0f} {ratio:>10.2f}")
+    if file is not None:
+        import speed_record
+
+        title = f"Experience replay, {TASKS} tasks of {IMAGES} permuted images, float32"
+        speed_record.write(file, title, lines)
 
 
 if __name__ == "__main__":  # Avalanche's process

@@ -12,6 +12,7 @@ import gc
 import time
 from collections.abc import Callable
 from itertools import accumulate
+from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest import mock
@@ -97,8 +98,8 @@ def peak_mb(work: Callable[[], Any], device: torch.device) -> float:
     return max(accumulate(size for _, size in changes)) / 2**20
 
 
-def report(repeats: int) -> None:
-    """Prints both tables."""
+def report(repeats: int, file: Path | None = None) -> None:
+    """Prints both tables; writes the times into the file."""
     from algorithms.bilevel.aid_bio import aid_bio
     from algorithms.bilevel.itd import itd
     from algorithms.meta.maml import maml
@@ -113,6 +114,7 @@ def report(repeats: int) -> None:
     )
     print(f"{'adapted':<9} {'T':>2} {'together s':>10} {'loop s':>8} {'ratio':>6}", end="")
     print(f" {'MB':>8} {'MB loop':>8} {'error':>8}")
+    lines: list[dict[str, Any]] = []
     for adapt in ("head", "network"):
         ways = adaptations(adapt, device)
         with torch.no_grad():
@@ -124,6 +126,8 @@ def report(repeats: int) -> None:
                 for name, work in ways.items():
                     times[name].append(seconds(work, device))
             memory = {name: peak_mb(work, device) for name, work in ways.items()}
+        method = f"adapting the {adapt}, T={T[adapt]}"
+        lines += [{"method": method, "name": name, "seconds": s} for name, s in times.items()]
         both = {name: median(found) for name, found in times.items()}
         print(
             f"{adapt:<9} {T[adapt]:>2} {both['together']:>10.4f} {both['loop']:>8.4f} "
@@ -151,3 +155,8 @@ def report(repeats: int) -> None:
 
             found.append(peak_mb(step, device))
         print(f"{name:<9}", *(f"{mb:>8.1f}" for mb in found))
+    if file is not None:
+        import speed_record
+
+        title = f"Few-shot learning, {EPISODES} episodes of FC100's form, float32"
+        speed_record.write(file, title, lines, device=device.type)

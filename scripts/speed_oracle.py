@@ -11,7 +11,9 @@ the median is printed; 2 threads.
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=2000)
     parser.add_argument("--accuracy", type=float, default=1e-6, help="relative, of the value")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the times here as well")
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     n = arguments.size
@@ -78,6 +81,7 @@ def main() -> None:
     table = Table(title=f"{n} x {n}, float64, 2 threads, median of {arguments.repeats}")
     for column in ("gradient", "linear minimisation by", "ms", "full SVD / this", "relative error"):
         table.add_column(column, justify="left" if column[0] in "gl" else "right")
+    lines: list[dict[str, Any]] = []
     for kind, a in matrices.items():
         best = float(torch.linalg.matrix_norm(a, 2))
         times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -88,6 +92,8 @@ def main() -> None:
                 u, v = find(a)
                 times[name].append(time.perf_counter() - begin)
                 errors[name] = (best - float((u @ a @ v).abs())) / best
+        first = sorted(times, key=lambda name: not name.startswith("ours"))
+        lines += [{"method": kind, "name": name, "seconds": times[name]} for name in first]
         full = median(times["full SVD (torch)"])
         for name in contenders:
             spent = median(times[name])
@@ -95,6 +101,11 @@ def main() -> None:
                 kind, name, f"{1e3 * spent:,.1f}", f"{full / spent:.1f}", f"{errors[name]:.1e}"
             )
     Console(width=110).print(table)
+    if arguments.json:
+        import speed_record
+
+        title = f"Linear minimisation over a nuclear-norm ball, {n} x {n}, float64"
+        speed_record.write(arguments.json, title, lines)
 
 
 if __name__ == "__main__":

@@ -329,7 +329,7 @@ def _lower_derivatives(
         g_x = over_batch(x, sample_losses(z, batch.labels), batch) if "x" in wrt else None
         if "y" not in wrt:
             return g_x, None
-        r = residual(z, batch.labels).mul_(scaled_weights(x, batch))
+        r = residual(z, batch.labels) * scaled_weights(x, batch)
         return g_x, transposed_product(r, batch.features).add_(y, alpha=2 * c)
 
     def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
@@ -345,7 +345,7 @@ def _lower_derivatives(
             if "y" not in wrt:
                 return mixed, None
             p = r.scatter_add(1, batch.labels[:, None], torch.ones_like(r[:, :1]))
-            hessian = transposed_product(curved(p, u).mul_(w), batch.features)
+            hessian = transposed_product(curved(p, u) * w, batch.features)
             return mixed, hessian.add_(v, alpha=2 * c)
 
         return slope, product

@@ -258,7 +258,8 @@ def test_check_report_record_and_findings(
     assert "the runs are not here" in (tmp_path / "report/mine/digits.html").read_text()
     readme = tmp_path / "README.md"
     begin = "<!-- findings: written by `reproduce findings` -->"
-    text = f"above\n{begin}\n<!-- end of findings -->\nbelow\n"
+    speed = "<!-- speed: written by `reproduce findings` -->\n<!-- end of speed -->"
+    text = f"above\n{begin}\n<!-- end of findings -->\n{speed}\nbelow\n"
     readme.write_text(text)
     findings = ["findings", "--readme", str(readme), *results]
     assert reproduce(*findings, "--check").returncode == 2

@@ -94,8 +94,9 @@ def _aid(
             y = o.project_y(y)
 
         f_x, f_y = o.grad_f(x, y, xi)
-        v = solve(o.g_yy(x, y, zeta), f_y)
-        hypergrad = f_x - o.g_xy(x, y, zeta)(v)
+        products = o.products(x, y, zeta)
+        v = solve(products.yy, f_y)
+        hypergrad = f_x - products.xy(v)
 
         x, memory = outer.step(x, hypergrad, s.outer)
         return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}

@@ -395,7 +395,7 @@ def findings(
     results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
-    """Write the README's summary and results/README.md, all findings, from the records."""
+    """Write the README's summary and speed and results/README.md, all findings, from records."""
     from bench.reproduce import readme as pages
 
     book = load_book(specs)
@@ -408,7 +408,7 @@ def findings(
             file.write_text(text)
             out.print(f"{file}")
         elif not file.is_file() or file.read_text() != text:
-            raise BadSetting(f"{file}: its findings are not the records': write reproduce findings")
+            raise BadSetting(f"{file}: it is not what the records say: write reproduce findings")
 
 
 @app.command()

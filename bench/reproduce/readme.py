@@ -1,4 +1,5 @@
-"""The findings, from the records alone: a summary in the README, all of them in results/."""
+"""From the records alone: a summary of the findings and the speed in the README, all findings in
+results/."""
 
 import os
 import re
@@ -7,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.reproduce import records, tables
+from bench.reproduce import records, speed, tables
 from bench.reproduce.claims import Word
 from bench.reproduce.specs import VARIANTS, Artifact, Book, Budget
 from bench.settings import BadSetting
 
-BEGIN, END = "<!-- findings: written by `reproduce findings` -->", "<!-- end of findings -->"
+WHAT = ("findings", "speed")  # the README's parts between two lines of their own
 
 Verdicts = Mapping[str, Mapping[str, records.ClaimRecord]]  # variant -> key of the claim
 
@@ -25,14 +26,20 @@ class Found(NamedTuple):
 
 
 def updated(readme: Path, book: Book, results: Path) -> str:
-    """The file's text with the summary as the records have it; raises BadSetting."""
+    """The file's text with both parts as the records have them; raises BadSetting."""
     text = readme.read_text()
-    found = re.search(f"{re.escape(BEGIN)}.*?{re.escape(END)}", text, re.DOTALL)
-    if found is None:
-        raise BadSetting(f"{readme}: there is no line {BEGIN}, and after it {END}")
     link = os.path.relpath(results / "README.md", readme.parent)
-    fresh = summary(list(recorded(book, results)), link)
-    return text[: found.start()] + f"{BEGIN}\n{fresh}{END}" + text[found.end() :]
+    fresh = {
+        "findings": summary(list(recorded(book, results)), link),
+        "speed": speed.markdown(results),
+    }
+    for what in WHAT:
+        begin, end = f"<!-- {what}: written by `reproduce findings` -->", f"<!-- end of {what} -->"
+        found = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
+        if found is None:
+            raise BadSetting(f"{readme}: there is no line {begin}, and after it {end}")
+        text = text[: found.start()] + f"{begin}\n{fresh[what]}{end}" + text[found.end() :]
+    return text
 
 
 def recorded(book: Book, results: Path) -> Iterator[Found]:

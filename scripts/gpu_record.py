@@ -1,0 +1,474 @@
+"""Checks and paper-scale runs for a machine with a GPU that is lent for minutes at a time.
+
+    uv run python scripts/gpu_record.py --minutes 9 [--data FOLDER] [--root runs] [--out DIR]
+    uv run python scripts/gpu_record.py --list
+
+goes through JOBS below in order of value and stops in good order before its time is over. What is
+done is told by what is on disk, so the same command goes on: checks in results/gpu/*.json, entry by
+entry; artifacts in their run folders, which go on from their checkpoints, and, once complete, in
+the records that `reproduce report --record` writes. Exit code 0: all is done; 75: there is more to
+do, give the same command again; 1: a check has failed; 2: refused.
+
+Nothing is fetched. --data names a data root as scripts/import_data.py makes it; a job whose data
+are not there says so and is passed over. Where the machine keeps nothing between calls, --out DIR
+packs run folders (without checkpoints of runs that have ended), results and all into
+DIR/state.tar.gz.000 and so on, of at most 15 MB each, and --from DIR unpacks them before it begins.
+
+--device cpu tries the whole on the CPU; with --smoke every job is tiny, --dry says what would be
+done, --only names jobs.
+
+What agrees: after STEPS steps |device - CPU| <= tolerance |CPU| over x and y together. Sums over n
+terms in another order differ by some sqrt(n) roundings of 1e-16 (1e-7 in float32), and a step
+amplifies what it is given by some tens: 1e-8 and 1e-3 leave three orders for both.
+"""
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch asks it of deterministic runs
+
+import torch
+from hydra import compose, initialize_config_module
+from torch import Tensor
+
+from bench import record, stop
+from bench.launch import chosen_device, resolved, settle
+from bench.run import Standing, advance, first
+from bench.settings import BadSetting, build
+from bench.task import Context
+
+CONF = Path(__file__).parent.parent / "conf"
+DONE, FAILED, REFUSED, MORE = 0, 1, 2, 75
+STEPS = 2
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
+PATIENCE = 45.0  # seconds that a job told to stop may take, and packing
+LEAST = 30.0  # seconds that a job is worth beginning for
+PART = 15 * 2**20  # bytes of a part of the state
+FEW = 3  # entries of a check at smoke size
+# what a task is tried with (default bome), and what an algorithm of a package (default quadratic)
+ALGORITHM = {
+    "completion": "ncgs", "multitask": "ncgs", "trees": "ncgs", "few_shot": "aid_bio",
+    "online_imbalance": "f2obo", "online_newsgroups": "f2obo", "online_oscillation": "f2obo",
+    "online_quadratic": "f2obo", "permuted_mnist": "er", "split_cifar": "er",
+}  # fmt: skip
+TASK = {
+    "meta": "few_shot", "online": "online_quadratic", "continual": "permuted_mnist",
+    "games": "toy_minimax", "projection_free": "completion",
+}  # fmt: skip
+SMALL = {  # data that come with the suite, and few of them: the CPU takes its steps in seconds
+    "completion": ["task.rows=40", "task.columns=40"],
+    "few_shot": ["task.episodes=4"],
+    "hyper_cleaning": ["task.references=false"],
+    "multitask": ["task.groups=10", "task.samples=200", "task.features=40"],
+    "newsgroups": ["task.source=digits", "task.references=false"],
+    "online_newsgroups": ["task.source=digits"],
+}
+CAPPED = {"ncgs": ["algorithm.cap=3"], "ncgs_vr": ["algorithm.cap=3"]}
+ARTIFACTS = (
+    "bome/fig2_mnist",
+    "bome/fig2_newsgroups",
+    "stocbio/fig2_fc100",
+    "bome/table2",
+    "bome/table1",
+)
+SEEDS, LRS = 5, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)  # 55 lanes of BOME's outer step
+
+
+class Settings(NamedTuple):
+    device: torch.device
+    root: Path
+    data: Path
+    results: Path
+    smoke: bool
+    ends: float  # of time.monotonic: when to be done
+
+    @property
+    def left(self) -> float:
+        return self.ends - time.monotonic()
+
+
+class Job(NamedTuple):
+    """work(settings) -> whether it is complete; done(settings): it was, as the disk says."""
+
+    name: str
+    about: str
+    done: Callable[[Settings], bool]
+    work: Callable[[Settings], bool]
+
+
+class Failed(Exception):
+    """A check that does not hold, or a job that cannot be done; one line."""
+
+
+# Checks
+
+
+def stems(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def pairs(check: str) -> dict[str, list[str]]:
+    """Entry -> the settings of its run."""
+
+    def settings(task: str, algorithm: str) -> list[str]:
+        more = SMALL.get(task, []) + CAPPED.get(algorithm, [])
+        return [f"task={task}", f"algorithm={algorithm}", *more]
+
+    if check == "tasks":
+        return {task: settings(task, ALGORITHM.get(task, "bome")) for task in stems("task")}
+    found = {}
+    for name in stems("algorithm"):
+        with initialize_config_module("conf", version_base="1.3"):
+            target = str(compose(f"algorithm/{name}")["algorithm"]["_target_"])
+        task = "hyper_cleaning" if name == "upper_only" else TASK.get(target.split(".")[1])
+        found[name] = settings(task or "quadratic", name)
+    return found
+
+
+def end(overrides: list[str], device: torch.device, dtype: torch.dtype, data: Path) -> Tensor:
+    """x and y after STEPS steps on the device, in one vector on the CPU in float64."""
+    with initialize_config_module("conf", version_base="1.3"):
+        config = resolved(compose("config", overrides))
+    task = build(config["task"], Context(device=device, dtype=dtype, data_root=data))
+    algorithm = build(config["algorithm"])
+    with torch.no_grad():
+        s: Standing = first(task, algorithm, 0)
+        for _ in range(STEPS):
+            s = advance(task, algorithm, 0, s)
+    return torch.cat([t.detach().cpu().double().flatten() for t in (s.state.x, s.state.y)])
+
+
+def compared(overrides: list[str], s: Settings) -> dict[str, Any]:
+    """Relative differences by dtype, whether all agree; or why it could not be run."""
+    found: dict[str, Any] = {"settings": overrides}
+    agrees = True
+    try:
+        for dtype, tolerance in TOLERANCE.items():
+            here = end(overrides, torch.device("cpu"), dtype, s.data)
+            there = end(overrides, s.device, dtype, s.data)
+            error = float((there - here).norm() / here.norm().clamp(min=1e-300))
+            found[str(dtype)[6:]] = error
+            agrees &= error <= tolerance
+    except (BadSetting, ImportError) as error:  # an extra that is not installed
+        return found | {"skipped": str(error)}
+    except Exception as error:
+        return found | {"agrees": False, "raised": f"{type(error).__name__}: {error}"[:300]}
+    return found | {"agrees": agrees}
+
+
+def check_file(name: str, s: Settings) -> Path:
+    return s.results / "gpu" / f"{name}{'.smoke' if s.smoke else ''}.json"
+
+
+def entries(name: str, s: Settings) -> dict[str, Any]:
+    file = check_file(name, s)
+    found: dict[str, Any] = record.read_json(file)["entries"] if file.is_file() else {}
+    return found
+
+
+def wanted(name: str, s: Settings) -> dict[str, list[str]]:
+    every = pairs(name)
+    return dict(list(every.items())[:FEW]) if s.smoke else every
+
+
+def save(name: str, s: Settings, **content: Any) -> None:
+    file = check_file(name, s)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    about = record.environment(s.device, torch.get_num_threads(), {})
+    record.write_json(file, {"environment": about, **content})
+
+
+def check(name: str) -> Job:
+    """Each entry is written when it is known, and made again only if its settings have changed."""
+
+    def missing(s: Settings) -> dict[str, list[str]]:
+        old = entries(name, s)
+        return {
+            key: settings
+            for key, settings in wanted(name, s).items()
+            if old.get(key, {}).get("settings") != settings
+        }
+
+    def work(s: Settings) -> bool:
+        settle(s.device, 2)
+        found = entries(name, s)
+        tolerance = {str(dtype)[6:]: value for dtype, value in TOLERANCE.items()}
+        for key, settings in missing(s).items():
+            stop.check()
+            if s.left < LEAST:
+                return False
+            found[key] = compared(settings, s)
+            print(f"  {key}: {found[key]}", flush=True)
+            save(name, s, steps=STEPS, tolerance=tolerance, entries=found)
+        apart = [key for key, entry in found.items() if entry.get("agrees") is False]
+        if apart:
+            raise Failed(f"differ from the CPU, see {check_file(name, s)}: {', '.join(apart)}")
+        return True
+
+    about = f"every {name[:-1]}: {STEPS} steps on the device and on the CPU"
+    return Job(name, about, lambda s: not missing(s), work)
+
+
+# Jobs of other commands
+
+
+def ran(command: list[str], s: Settings, fine: tuple[int, ...] = (0,)) -> bool:
+    """Whether it has ended by itself; at the end of the time it is told to stop and waited for."""
+    print("$", " ".join(command[1:]), flush=True)
+    process = subprocess.Popen(command)
+    try:
+        code = process.wait(max(1.0, s.left - PATIENCE))
+    except (subprocess.TimeoutExpired, stop.Preempted) as error:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if isinstance(error, stop.Preempted):
+            raise
+        return False
+    if code == MORE:
+        return False
+    if code not in fine:
+        raise Failed(f"exit code {code} of: {' '.join(command[1:])}")
+    return True
+
+
+def python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]
+
+
+def script(name: str, about: str, file: str, *options: str, smoke: tuple[str, ...]) -> Job:
+    """A script that writes its record with --json."""
+
+    def target(s: Settings) -> Path:
+        return s.results / file.replace(".json", ".smoke.json" if s.smoke else ".json")
+
+    def work(s: Settings) -> bool:
+        given = [f"scripts/{options[0]}", *options[1:], *(smoke if s.smoke else ())]
+        if "--device" in given:
+            given[given.index("--device") + 1] = s.device.type
+        return ran(python(*given, "--json", str(target(s))), s)
+
+    return Job(name, about, lambda s: target(s).is_file(), work)
+
+
+def seconds_of(folders: Path) -> list[float]:
+    """Of steps, of each run below that is done."""
+    ends = [record.read_json(file) for file in folders.rglob("summary.json")]
+    return [float(e["last"]["seconds"]) for e in ends if e["status"] == "done"]
+
+
+def lanes() -> Job:
+    """55 lanes of BOME on MNIST in the time of one, by `vectorize`."""
+
+    def work(s: Settings) -> bool:
+        if "vectorize" not in (CONF / "config.yaml").read_text():
+            raise Failed("this version of bench has no vectorize")
+        data = "digits" if s.smoke else "mnist"
+        lrs, seeds = (LRS[:2], 2) if s.smoke else (LRS, SEEDS)
+        steps = 5 if s.smoke else 200
+        fixed = [
+            "-m", "task=hyper_cleaning", f"task/data={data}", "task.references=false",
+            "task.pretraining.steps=0", "algorithm=bome", f"run.steps={steps}",
+            f"run.every={steps}", f"run.device={s.device.type}", f"data.root={s.data}",
+        ]  # fmt: skip
+        one, all_ = (s.root / "lanes" / data / part for part in ("one", "all"))
+        sweep = [
+            f"seed=range({seeds})", f"algorithm.outer.lr={','.join(map(str, lrs))}",
+            "vectorize=[seed,algorithm.outer.lr]",
+        ]  # fmt: skip
+        bench = python("-m", "bench", *fixed)
+        for more in ([f"run.root={one}"], [*sweep, f"run.root={all_}"]):
+            if not ran([*bench, *more], s):
+                return False
+        single, amortised = seconds_of(one), seconds_of(all_)
+        ratio = sum(amortised) / sum(single)
+        save(
+            "lanes", s, lanes=len(amortised), seconds_of_one=sum(single),
+            seconds_of_all=sum(amortised), ratio=ratio,
+        )  # fmt: skip
+        print(f"{len(amortised)} lanes take {ratio:.2f} times the time of one")
+        return True
+
+    about = f"{SEEDS * len(LRS)} lanes of BOME on MNIST against one"
+    return Job("lanes", about, lambda s: check_file("lanes", s).is_file(), work)
+
+
+def artifact(name: str) -> Job:
+    def budget(s: Settings) -> str:
+        return "smoke" if s.smoke else "full"
+
+    def work(s: Settings) -> bool:
+        reproduce = ("-m", "bench.reproduce")
+        place = ("--runs", str(s.root))
+        jobs = "1" if s.device.type == "cuda" else "2"
+        run = python(
+            *reproduce, "run", name, "--budget", budget(s), "--jobs", jobs, *place,
+            f"run.device={s.device.type}", f"data.root={s.data}",
+        )  # fmt: skip
+        if not ran(run, s, fine=(0, 1)):  # 1: a run has diverged, which the record tells
+            return False
+        report = python(
+            *reproduce, "report", name, "--budget", budget(s), "--record", *place,
+            "--results", str(s.results), "--out", str(s.root / "report"),
+        )  # fmt: skip
+        return ran(report, s)
+
+    def done(s: Settings) -> bool:
+        file = s.results / name / f"{budget(s)}.json"
+        return file.is_file()
+
+    return Job(name, "the artifact at paper scale", done, work)
+
+
+JOBS = [
+    check("tasks"),
+    check("algorithms"),
+    script(
+        "roofline", "kernels against the device's floor", "gpu/roofline.json", "roofline.py",
+        "--device", "", smoke=("--scale", ".01", "--repeats", "1"),
+    ),
+    lanes(),
+    script(
+        "speed", "outer steps against peers", "speed/gpu_hyper_cleaning.json", "speed.py",
+        "--device", "", smoke=("--rows", "2000", "--repeats", "1"),
+    ),
+    script(
+        "speed_gradient", "one gradient and six lanes of it", "speed/gpu_gradient.json", "speed.py",
+        "--problem", "gradient", "--device", "", smoke=("--rows", "2000", "--repeats", "1"),
+    ),
+    script(
+        "speed_few_shot", "episodes together and in a loop", "speed/gpu_few_shot.json", "speed.py",
+        "--few-shot", smoke=("--repeats", "1"),
+    ),
+    *map(artifact, ARTIFACTS),
+]  # fmt: skip
+
+
+# The state of a machine that keeps nothing
+
+
+def pack(s: Settings, out: Path) -> list[Path]:
+    """Run folders and results as parts of an archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for base, name in ((s.root, "runs"), (s.results, "results")):
+            for file in sorted(p for p in base.rglob("*") if p.is_file()):
+                ended = (file.parent / "summary.json").is_file()
+                if not (file.name == "checkpoint.pt" and ended) and file.suffix != ".html":
+                    archive.add(file, f"{name}/{file.relative_to(base)}", recursive=False)
+    content = buffer.getvalue()
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("state.tar.gz.*"):
+        old.unlink()
+    parts = []
+    for i in range(0, len(content), PART):
+        parts.append(out / f"state.tar.gz.{i // PART:03}")
+        parts[-1].write_bytes(content[i : i + PART])
+    return parts
+
+
+def unpack(s: Settings, folder: Path) -> None:
+    """Raises BadSetting where there is no archive."""
+    parts = sorted(folder.glob("state.tar.gz.*"))
+    if not parts:
+        raise BadSetting(f"--from {folder}: there is no state.tar.gz.000")
+    content = io.BytesIO(b"".join(part.read_bytes() for part in parts))
+    bases = {"runs": s.root, "results": s.results}
+    with tarfile.open(fileobj=content) as archive:
+        for member in archive.getmembers():
+            first_part, _, member.name = member.name.partition("/")
+            archive.extract(member, bases[first_part], filter="data")
+
+
+# The command
+
+
+def chosen(only: list[str] | None) -> Iterator[Job]:
+    return (job for job in JOBS if not only or job.name in only)
+
+
+def carry_out(s: Settings, only: list[str] | None) -> int:
+    """The exit code."""
+    code = DONE
+    for job in chosen(only):
+        if job.done(s):
+            print(f"{job.name}: done before")
+        elif s.left < LEAST + PATIENCE:
+            print(f"{job.name}: another time")
+            code = code or MORE
+        else:
+            begin = time.monotonic()
+            try:
+                complete = job.work(s)
+            except Failed as reason:
+                print(f"{job.name}: {reason}", flush=True)
+                code = FAILED
+                continue
+            spent = time.monotonic() - begin
+            print(f"{job.name}: {'done' if complete else 'to go on'}, {spent:.0f} s", flush=True)
+            code = code if complete else code or MORE
+    return code
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=9.0, help="this call's time")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--root", type=Path, default=Path("runs"), help="run folders")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    default = os.environ.get("BENCH_DATA", "~/.cache/bilevel-bench")
+    parser.add_argument("--data", type=Path, default=Path(default), help="data root")
+    parser.add_argument("--out", type=Path, help="pack the state into this folder at the end")
+    parser.add_argument("--from", type=Path, dest="state", help="unpack such a state first")
+    parser.add_argument("--only", nargs="+", choices=[job.name for job in JOBS])
+    parser.add_argument("--list", action="store_true", help="the jobs, and which are done")
+    parser.add_argument("--dry", action="store_true", help="what would be done, entry by entry")
+    parser.add_argument("--smoke", action="store_true", help="every job tiny")
+    arguments = parser.parse_args()
+    looking = arguments.list or arguments.dry
+    try:
+        device = torch.device("cpu") if looking else chosen_device(arguments.device)
+        s = Settings(
+            device, arguments.root.expanduser(), arguments.data.expanduser(),
+            arguments.results.expanduser(), arguments.smoke,
+            time.monotonic() + 60 * arguments.minutes,
+        )  # fmt: skip
+        if arguments.state:
+            unpack(s, arguments.state)
+    except BadSetting as reason:
+        print(f"gpu_record: {reason}", file=sys.stderr)
+        return REFUSED
+    if looking:
+        for job in chosen(arguments.only):
+            print(f"{job.name:20} {'done' if job.done(s) else 'to do':6} {job.about}")
+            if arguments.dry and job.name in ("tasks", "algorithms"):
+                for key, settings in wanted(job.name, s).items():
+                    print(f"  {key}: {' '.join(settings)}")
+        return DONE
+    try:
+        with stop.heeded():
+            code = carry_out(s, arguments.only)
+    except stop.Preempted as signalled:
+        print(f"stopped by {signalled.name}: the same command goes on")
+        code = MORE
+    if arguments.out:
+        parts = pack(s, arguments.out)
+        print(json.dumps({"state": [part.name for part in parts], "exit": code}))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Softmax regression's blocked products: against plain ones, as operators, in lanes, on small data.
+
+Sums of up to 7,013 terms in another order: 1e-12 relative in float64.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from bench.oracle import Oracle
+from bench.rng import Draw, generator
+from bench.task import Context, Task
+from tasks.data.images import Images, Part, Split
+from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+from tasks.linear import (
+    MANY,
+    gathered,
+    logits,
+    residual,
+    sample_losses,
+    scores,
+    softmax,
+    transposed_product,
+)
+
+CLASSES, WIDTH = 10, 12
+RULES = ("test_schema", "test_faketensor", "test_autograd_registration")
+SIZES = [MANY - 1, MANY, MANY + 37, 7013]  # below the limit; whole blocks; with rows left over
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator("linear", *shape), dtype=torch.float64)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_products_are_the_plain_ones(n: int) -> None:
+    X, y, r = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(n, CLASSES)
+    close(logits(y, X), X @ y.T)
+    close(transposed_product(r, X), r.T @ X)
+    labels = torch.arange(n) % CLASSES
+    z = logits(y, X)
+    close(softmax(z), torch.softmax(X @ y.T, 1))
+    close(residual(z, labels), torch.softmax(X @ y.T, 1) - F.one_hot(labels, CLASSES))
+    close(sample_losses(z, labels), F.cross_entropy(X @ y.T, labels, reduction="none"))
+
+
+def test_few_rows_have_the_bits_of_the_plain_products() -> None:
+    X, y, r = drawn(MANY - 1, WIDTH), drawn(CLASSES, WIDTH), drawn(MANY - 1, CLASSES)
+    assert torch.equal(logits(y, X), X @ y.T)
+    assert torch.equal(transposed_product(r, X), r.T @ X)
+    assert torch.equal(softmax(X @ y.T), torch.softmax(X @ y.T, 1))
+
+
+@pytest.mark.parametrize("operator", [scores, gathered])
+def test_operators_keep_torchs_rules(operator: torch.library.CustomOpDef) -> None:
+    """Nothing aliased, shapes known without data, autograd registered, and right twice."""
+    X = drawn(103, WIDTH)
+    a = drawn(CLASSES, WIDTH if operator is scores else 103)
+    for inputs in ((a, X), (a.clone().requires_grad_(), X.clone().requires_grad_())):
+        torch.library.opcheck(operator, inputs, test_utils=RULES)
+    small = (a[:2].clone().requires_grad_(), X.clone().requires_grad_())
+    assert torch.autograd.gradcheck(operator, small)
+    assert torch.autograd.gradgradcheck(operator, small)
+
+
+@pytest.mark.parametrize("features", [None, 0])
+@pytest.mark.parametrize("n", SIZES[::2])
+def test_lanes_are_their_single_products(n: int, features: int | None) -> None:
+    """Weights, sample weights and labels of their own; features shared or their own."""
+    lanes = 3
+    X = drawn(n, WIDTH) if features is None else drawn(lanes, n, WIDTH)
+    y, w = drawn(lanes, CLASSES, WIDTH), drawn(lanes, n)
+    labels = torch.randint(CLASSES, (lanes, n), generator=generator("labels"))
+
+    def gradient(y: Tensor, w: Tensor, labels: Tensor, X: Tensor) -> Tensor:
+        return transposed_product(residual(logits(y, X), labels) * w[:, None], X)
+
+    found = torch.func.vmap(gradient, (0, 0, 0, features))(y, w, labels, X)
+    for lane in range(lanes):
+        own = X if features is None else X[lane]
+        close(found[lane], gradient(y[lane], w[lane], labels[lane], own))
+
+
+def test_lanes_read_the_features_once() -> None:
+    """Stacked columns: one operator on all of them, with the features as they are."""
+    X, y = drawn(MANY, WIDTH), drawn(4, CLASSES, WIDTH)
+    traced = make_fx(torch.func.vmap(lambda y: transposed_product(logits(y, X), X)))(y)
+    called = [node for node in traced.graph.nodes if "bench" in str(node.target)]
+    assert [node.meta["val"].shape[0] for node in called] == [4 * CLASSES, 4 * CLASSES]
+    close(traced(y), torch.stack([transposed_product(logits(v, X), X) for v in y]))
+
+
+@pytest.fixture
+def many(context: Context, monkeypatch: pytest.MonkeyPatch) -> Task:
+    """Hyper-cleaning with more rows than MANY, some left over."""
+    n, m = MANY + 37, 60
+    part = Part(drawn(n, WIDTH), torch.arange(n) % CLASSES)
+    few = Part(drawn(m, WIDTH), torch.arange(m) % CLASSES)
+    split = Split(part, few, few, few, {})
+    monkeypatch.setattr("tasks.hyper_cleaning.load", lambda *_: split)
+    images = Images("mnist", n, m, m, m)
+    return hyper_cleaning(context, images, Pretraining(), "stocbio", references=False)
+
+
+def test_derivatives_of_many_rows_are_autograds(many: Task) -> None:
+    """Plain autograd of F.cross_entropy over X y^T is the reference."""
+    n = MANY + 37
+    x, y = drawn(n).requires_grad_(), (0.3 * drawn(CLASSES, WIDTH)).requires_grad_()
+    v = drawn(1, CLASSES, WIDTH)[0]
+    o, zeta = Oracle(many), Draw(many, 0, 0).g()
+    losses = F.cross_entropy(zeta.features @ y.T, zeta.labels, reduction="none")
+    g = (torch.sigmoid(x) * losses).mean() + 0.001 * y.square().sum()
+    g_x, g_y = torch.autograd.grad(g, (x, y), create_graph=True)
+    mixed, curved = torch.autograd.grad((g_y * v).sum(), (x, y))
+    x, y = x.detach(), y.detach()
+    at, products = o.linearised_g_y(x, y, zeta)
+    pairs = {
+        "g": (o.g(x, y, zeta), g),
+        "g_x": (o.grad_g(x, y, zeta)[0], g_x),
+        "g_y": (o.grad_g(x, y, zeta)[1], g_y),
+        "slope": (at, g_y),
+        "mixed": (products.xy(v), mixed),
+        "hessian": (products.yy(v), curved),
+    }
+    for name, (found, expected) in pairs.items():
+        error = (found - expected).norm() / expected.norm()
+        assert error < 1e-12, name
+
+
+def test_the_losses_own_autograd_goes_through_the_operators(many: Task) -> None:
+    """Twice: who differentiates the losses by himself gets the closed forms' values."""
+    x, y = drawn(MANY + 37).requires_grad_(), drawn(CLASSES, WIDTH).requires_grad_()
+    v = drawn(1, CLASSES, WIDTH)[0]
+    zeta = Draw(many, 0, 0).g()
+    assert many.lower is not None
+    g_x, g_y = torch.autograd.grad(many.lower(x, y, zeta), (x, y), create_graph=True)
+    mixed, curved = torch.autograd.grad((g_y * v).sum(), (x, y))
+    o = Oracle(many)
+    found = (*o.grad_g(x.detach(), y.detach(), zeta), *o.products(x, y, zeta).both(v))
+    for a, b in zip(found, (g_x, g_y, mixed, curved)):
+        close(a.detach(), b.detach())
+
+
+def test_a_whole_gradient_in_lanes(many: Task) -> None:
+    """The task's closed forms under vmap: x and y of every lane, the data shared."""
+    x, y, v = drawn(2, MANY + 37), drawn(2, CLASSES, WIDTH), drawn(3, CLASSES, WIDTH)[:2]
+    zeta = Draw(many, 0, 0).g()
+
+    def lane(x: Tensor, y: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        o = Oracle(many)
+        return *o.grad_g(x, y, zeta), *o.products(x, y, zeta).both(v), *o.grad_f(x, y, zeta)
+
+    together = torch.func.vmap(lane)(x, y, v)
+    for i in range(2):
+        for found, expected in zip(together, lane(x[i], y[i], v[i])):
+            close(found[i], expected)

@@ -1,0 +1,68 @@
+"""The README's table of speed, and what the speed scripts write for it."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.reproduce import speed
+from bench.settings import BadSetting
+from tests.conftest import ROOT
+
+
+def made_up(**changes: object) -> dict[str, object]:
+    return {
+        "title": "Steps", "command": "uv run python scripts/speed.py", "date": "2020-01-01",
+        "device": "cpu", "hardware": ["A CPU"], "threads": 2, "software": [{"torch": "2.0"}],
+        "lines": [
+            {"method": "M", "name": "ours", "seconds": [0.5, 0.5, 0.5]},
+            {"method": "M", "name": "peer", "seconds": [1.0, 2.0, 4.0]},
+            {"method": "M", "name": "other", "seconds": [], "note": "disagrees, not timed"},
+            {"method": "N", "name": "ours", "seconds": [2.0, 2.0]},
+            {"method": "N", "name": "peer", "seconds": [1.0, 1.0]},
+        ],
+    } | changes  # fmt: skip
+
+
+def test_the_table_has_medians_and_ratios_with_intervals(tmp_path: Path) -> None:
+    """log2 of the ratios is 1, 2, 3: mean 2, standard error 1/sqrt 3, t quantile 4.303."""
+    assert "No speed is recorded yet" in speed.markdown(tmp_path)
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "speed" / "a.json").write_text(json.dumps(made_up()))
+    half = 4.302653 / math.sqrt(3)
+    low, high = 2 ** (2 - half), 2 ** (2 + half)
+    found = speed.markdown(tmp_path)
+    assert "**Steps** (A CPU, 2 threads, torch 2.0, 2020-01-01): `uv run python" in found
+    assert f"| M | peer | 500 ms | 2 s | 4.00 [{low:.2f}, {high:.2f}] |" in found
+    assert "| M | other | 500 ms | · | disagrees, not timed |" in found
+    assert "| N | peer | 2 s | 1 s | 0.50 |" in found  # two turns give no interval
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "speed").mkdir()
+    file = tmp_path / "speed" / "a.json"
+    for content in ("{", json.dumps(made_up(lines=[{"method": "M"}])), "[]"):
+        file.write_text(content)
+        with pytest.raises(BadSetting, match=r"a\.json is no record of speed"):
+            speed.markdown(tmp_path)
+
+
+def test_the_script_writes_such_a_record(tmp_path: Path) -> None:
+    """The gradient's four contenders agree, and what is written is what the README reads."""
+    file = tmp_path / "speed" / "gradient.json"
+    options = ["--problem", "gradient", "--rows", "6000", "--repeats", "1", "--json", str(file)]
+    command = [sys.executable, "scripts/speed.py", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (record,) = speed.read(tmp_path)
+    assert [(line.method, line.name) for line in record.lines] == [
+        ("1 lane", "ours"), ("1 lane", "autograd"), ("6 lanes", "ours"), ("6 lanes", "autograd"),
+    ]  # fmt: skip
+    passes = [line.model_extra["passes"] for line in record.lines if line.model_extra]
+    assert passes == [2, 2, 2, 12]  # all lanes in two products with the data
+    assert all(len(line.seconds) == 1 for line in record.lines)
+    assert record.command.startswith("uv run python scripts/speed.py --problem gradient --rows")
+    assert "| 6 lanes | autograd |" in speed.markdown(tmp_path)
