@@ -38,6 +38,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch asks it of deterministic runs
 
 import torch
+import yaml
 from hydra import compose, initialize_config_module
 from torch import Tensor
 
@@ -128,8 +129,7 @@ def pairs(check: str) -> dict[str, list[str]]:
         return {task: settings(task, ALGORITHM.get(task, "bome")) for task in stems("task")}
     found = {}
     for name in stems("algorithm"):
-        with initialize_config_module("conf", version_base="1.3"):
-            target = str(compose(f"algorithm/{name}")["algorithm"]["_target_"])
+        target = yaml.safe_load((CONF / "algorithm" / f"{name}.yaml").read_text())["_target_"]
         task = "hyper_cleaning" if name == "upper_only" else TASK.get(target.split(".")[1])
         found[name] = settings(task or "quadratic", name)
     return found

@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 def called(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, f"scripts/{script}", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
 
 
 def test_checks_are_written_found_again_and_packed(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_checks_are_written_found_again_and_packed(tmp_path: Path) -> None:
             "--only", "tasks", "algorithms", *arguments,
         )  # fmt: skip
 
-    done = record("here", "--minutes", "5", "--out", str(tmp_path / "out"))
+    done = record("here", "--minutes", "14", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("tasks", "algorithms"):
         found = json.loads((tmp_path / "here" / "gpu" / f"{name}.smoke.json").read_text())
