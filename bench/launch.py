@@ -9,11 +9,11 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -25,7 +25,8 @@ from bench import checkpoint, lock, record, stop
 from bench.algorithm import Algorithm
 from bench.codes import DONE, FAILED, INTERRUPTED, PUT_OFF
 from bench.loggers import About, Logger
-from bench.run import Diverged, Standing, first, row, run
+from bench.run import Diverged, Standing, first, row
+from bench.run import run as steps_of
 from bench.screen import Screen, show, told
 from bench.settings import (
     BadSetting,
@@ -39,8 +40,12 @@ from bench.settings import (
     unknown,
     validated,
 )
+from bench.symbols import At, NoGraph
 from bench.task import Context, Task
 from bench.view import Heatmap, Histogram
+
+if TYPE_CHECKING:
+    from bench.traced import Form
 
 RUN: dict[str, Any] = {
     "steps": (Count, ...),
@@ -52,6 +57,8 @@ RUN: dict[str, Any] = {
     "device": (Literal["auto", "cpu", "cuda"], "auto"),
     "dtype": (Literal["float32", "float64"], "float32"),
     "threads": (Count, 2),
+    "compile": (bool, False),
+    "lanes_gb": (Positive, 4.0),
     "checkpoint": (NonNegative, 10.0),
     "force": (bool, False),
     "retry_failed": (bool, False),
@@ -77,7 +84,10 @@ FILES = (
 
 def launch(cfg: DictConfig) -> int:
     """Run, continue or show what `cfg` names; the exit code. Raises BadSetting before any work."""
-    return perform(resolved(cfg))
+    config = resolved(cfg)
+    if config["vectorize"]:
+        raise BadSetting(f"vectorize={config['vectorize']}: for sweeps: write bench -m ...")
+    return perform(config)
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
@@ -180,32 +190,76 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
+class Opened(NamedTuple):
+    """A run whose folder is ready, about to take steps."""
+
+    config: dict[str, Any]
+    name: str
+    folder: Path
+    task: Task
+    algorithm: Algorithm
+    start: Standing  # before the first step, or at the checkpoint
+    fresh: bool  # no step is taken yet
+    until: tuple[str, float] | None
+    device: torch.device
+    compile: bool
+
+
 def begin(config: dict[str, Any], name: str, folder: Path, brief: bool) -> int:
     """Run or continue in a folder that is one's own; the exit code."""
-    device = chosen_device(config["run"]["device"])
-    fresh = config["run"]["force"]
-    going_on = not fresh and (folder / "checkpoint.pt").is_file()
-    threads = config["run"]["threads"]
-    old: dict[str, Any] = {}
-    if going_on:
-        old = record.read_json(folder / "environment.json", {"device", "threads", "data"})
-        if old["device"] != device.type:
-            raise BadSetting(
-                f"run.device={config['run']['device']}: {folder} was begun on {old['device']}: "
-                f"write run.device={old['device']}, or run.force=true to start again"
-            )
-        threads = int(old["threads"])  # another number would change the last bits
-    settle(device, threads)
+    old = beginnings(config, folder)
+    device = settled(config, folder, old)
+    run = built(config, name, folder, device, old)
+    if run.compile and run.fresh:
+        tried(run.task, run.algorithm, config["seed"], run.start, "run.compile=true", "false")
+    made_ready(run, old)
+    return carry_out(run, brief)
 
-    context = Context(
+
+def beginnings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The environment.json of a run that is to go on; empty if it starts."""
+    if config["run"]["force"] or not (folder / "checkpoint.pt").is_file():
+        return {}
+    old: dict[str, Any] = record.read_json(
+        folder / "environment.json", {"device", "threads", "data"}
+    )
+    return old
+
+
+def settled(config: dict[str, Any], folder: Path, old: dict[str, Any]) -> torch.device:
+    """The device; this process is set up as the run asks for, or as it was begun."""
+    device = chosen_device(config["run"]["device"])
+    if old and old["device"] != device.type:
+        raise BadSetting(
+            f"run.device={config['run']['device']}: {folder} was begun on {old['device']}: "
+            f"write run.device={old['device']}, or run.force=true to start again"
+        )
+    # another number of threads would change the last bits
+    settle(device, int(old["threads"]) if old else config["run"]["threads"])
+    return device
+
+
+def context_of(config: dict[str, Any], device: torch.device) -> Context:
+    return Context(
         seed=config["seed"],
         device=device,
         dtype=getattr(torch, config["run"]["dtype"]),
         data_root=Path(config["data"]["root"]).expanduser(),
         download=config["data"]["download"],
     )
+
+
+def built(
+    config: dict[str, Any],
+    name: str,
+    folder: Path,
+    device: torch.device,
+    old: dict[str, Any],
+    task: Task | None = None,
+) -> Opened:
+    """The run at its start or checkpoint; nothing is written. task: where it is there already."""
     try:
-        task: Task = build(config["task"], context)
+        task = task or build(config["task"], context_of(config, device))
         algorithm: Algorithm = build(config["algorithm"])
         start = first(task, algorithm, config["seed"])
     except (MemoryError, OverflowError, RuntimeError) as error:
@@ -213,21 +267,44 @@ def begin(config: dict[str, Any], name: str, folder: Path, brief: bool) -> int:
             raise BadSetting(f"task, algorithm: too large for this machine: {error}") from None
         raise
     until = goal(config["run"], task, start)
-    if going_on:
+    compiles = config["run"]["compile"]
+    if old:
+        compiles = bool(old.get("compile", False))  # the other way would change the last bits
         same_data(folder, old, task)
         start = checkpoint.load(folder / "checkpoint.pt", name, start)
+    return Opened(config, name, folder, task, algorithm, start, not old, until, device, compiles)
 
-    every = config["run"]["every"]
+
+def made_ready(run: Opened, old: dict[str, Any], lanes: Sequence[str] = ()) -> None:
+    """The run's folder, up to its first row. lanes: the names of the runs it goes side by side
+    with."""
+    fresh, every = run.config["run"]["force"], run.config["run"]["every"]
     if not fresh:  # refuses what it cannot mend, before anything is changed
-        record.keep_rows(folder / "history.jsonl", start.step if going_on else -1, every)
-    open_folder(folder, fresh)
-    environment = record.environment(device, threads, task.sources)
-    record.write_yaml(folder / "config.yaml", config)
-    if going_on:
-        environment = continued(folder, old, environment, start.step)
-    record.write_json(folder / "environment.json", environment)
-    start_at = start if going_on else None
-    return carry_out(config, name, folder, task, algorithm, start_at, until, device, brief)
+        record.keep_rows(run.folder / "history.jsonl", run.start.step if old else -1, every)
+    open_folder(run.folder, fresh)
+    environment = record.environment(run.device, torch.get_num_threads(), run.task.sources)
+    environment |= {"compile": run.compile, "lanes": list(lanes)}
+    record.write_yaml(run.folder / "config.yaml", run.config)
+    if old:
+        before = {"compile": False, "lanes": [], **old}  # in no file before they were there
+        environment = continued(run.folder, before, environment, run.start.step)
+    record.write_json(run.folder / "environment.json", environment)
+
+
+def tried(
+    task: Task, algorithm: Algorithm, seed: int, start: Standing, setting: str, instead: str
+) -> "Form":
+    """The first step as a graph; raises BadSetting if there is none."""
+    from bench.traced import record as recorded  # slow to import
+
+    with torch.no_grad():
+        try:
+            return recorded(task, algorithm, seed, start.state, At(start.step))
+        except NoGraph as error:
+            key = setting.partition("=")[0]
+            raise BadSetting(
+                f"{setting}: this algorithm's steps are no graph: {error}; write {key}={instead}"
+            ) from None
 
 
 def same_data(folder: Path, old: dict[str, Any], task: Task) -> None:
@@ -260,9 +337,10 @@ def complete(config: Any) -> dict[str, Any]:
     """Every setting there is, typed and with its default; raises BadSetting."""
     parts = {"seed", "run", "data", "task", "algorithm", "logger"}
     top = dict.fromkeys(sorted(parts), (Any, ...))
-    validated({**top, "seed": (Seed, ...)}, config, "")
+    given = validated({**top, "seed": (Seed, ...), "vectorize": (tuple[str, ...], ())}, config, "")
     return {
         "seed": config["seed"],
+        "vectorize": list(given["vectorize"]),
         "run": validated(RUN, config["run"], "run"),
         "data": validated(DATA, config["data"], "data"),
         "task": checked(config["task"], "task", Task, given=("context",)),
@@ -319,109 +397,142 @@ def continued(
     return {**first, "continued": [*old.get("continued", []), {"step": step, "changed": changed}]}
 
 
-def carry_out(
-    config: dict[str, Any],
-    name: str,
-    folder: Path,
-    task: Task,
-    algorithm: Algorithm,
-    start: Standing | None,
-    until: tuple[str, float] | None,
-    device: torch.device,
-    brief: bool,
-) -> int:
-    """Run to the end, recording; the exit code."""
-    settings, saved = config["run"], time.monotonic()
-    history = History(folder / "history.jsonl")
-    logger: Logger = build(config["logger"], About(name, config, folder))
-    screen = Screen(name, settings["steps"], start.step if start else 0, task.metric)
-    last: dict[str, Any] = {}
-    standing = start
+class Recording:
+    """The files of a run as it goes."""
 
-    def measured(values: dict[str, Any]) -> None:
-        nonlocal last
-        last = values
-        history.add(values)
-        logger.row(values)
-        screen.measured(values)
+    def __init__(self, run: Opened, alone: bool = True):
+        self.run, self.settings = run, run.config["run"]
+        self.history = History(run.folder / "history.jsonl")
+        self.logger: Logger = build(run.config["logger"], About(run.name, run.config, run.folder))
+        done = 0 if run.fresh else run.start.step
+        metric = run.task.metric
+        self.screen = Screen(run.name, self.settings["steps"], done, metric) if alone else None
+        self.last: dict[str, Any] = {}
+        self.standing = None if run.fresh else run.start
+        self.saved = time.monotonic()
+        self.compile_seconds = 0.0
 
-    def save(s: Standing | None) -> None:
+    def measured(self, values: dict[str, Any]) -> None:
+        self.last = values
+        self.history.add(values)
+        self.logger.row(values)
+        if self.screen:
+            self.screen.measured(values)
+
+    def save(self, s: Standing | None) -> None:
         """Unless it is lost already: the last good checkpoint stays."""
-        nonlocal saved
         if s is not None and bool(s.state.x.isfinite().all() and s.state.y.isfinite().all()):
-            history.sync()  # before the checkpoint that counts on its rows
-            checkpoint.save(folder / "checkpoint.pt", name, s)
-        saved = time.monotonic()
+            self.history.sync()  # before the checkpoint that counts on its rows
+            checkpoint.save(self.run.folder / "checkpoint.pt", self.run.name, s)
+        self.saved = time.monotonic()
 
-    def paused(s: Standing) -> None:
-        nonlocal standing
-        standing = s
-        screen.at(s.step)
-        at_row = s.step % settings["every"] == 0 or s.step == settings["steps"]
-        wait = settings["checkpoint"]
-        if (wait == 0 and at_row) or (wait > 0 and time.monotonic() - saved >= wait):
-            save(s)
-        if s.step < settings["steps"]:
-            stop.check()
+    def paused(self, s: Standing) -> None:
+        self.standing = s
+        if self.screen:
+            self.screen.at(s.step)
+        at_row = s.step % self.settings["every"] == 0 or s.step == self.settings["steps"]
+        wait = self.settings["checkpoint"]
+        if (wait == 0 and at_row) or (wait > 0 and time.monotonic() - self.saved >= wait):
+            self.save(s)
+
+    def left(self, status: str, reason: str, code: int) -> None:
+        """Saved, to go on later."""
+        self.save(self.standing)
+        where = self.standing.step if self.standing else 0
+        note(self.run.folder, status, reason, step=where)
+        self.logger.close(code)
+        print(f"bench: {reason} at step {where}; the same command goes on", file=sys.stderr)
+
+    def ended(self, status: str, reason: str | None, brief: bool) -> int:
+        """The closing files; the exit code."""
+        run, task = self.run, self.run.task
+        rows = run.folder / "history.jsonl"
+        environment = record.read_json(run.folder / "environment.json")
+        summary = {
+            "status": status,
+            "reason": reason,
+            "name": run.name,
+            "seed": run.config["seed"],
+            "metric": task.metric,
+            "last": record.finite(self.last) if self.last else record.read_history(rows)[-1],
+            "references": task.references() if task.references and status == "done" else {},
+            "peak_memory_mb": peak_memory_mb(run.device),
+        }
+        if environment.get("compile"):
+            summary["compile_seconds"] = self.compile_seconds
+        if record.amortised(environment):
+            summary["amortised"] = True
+        with stop.patient():
+            return closed(task, self.standing, summary, run.folder, self.logger, brief)
+
+
+def clock(device: torch.device) -> Callable[[], float]:
+    """Waits for the device."""
 
     def now() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    def left(status: str, reason: str, code: int) -> None:
-        """Saved, to go on later."""
-        save(standing)
-        where = standing.step if standing else 0
-        note(folder, status, reason, step=where)
-        logger.close(code)
-        print(f"bench: {reason} at step {where}; the same command goes on", file=sys.stderr)
+    return now
 
-    status, reason = "done", None
-    try:
-        with stop.patient(), screen:
+
+def carry_out(run: Opened, brief: bool) -> int:
+    """Run to the end, recording; the exit code."""
+    recording, settings = Recording(run), run.config["run"]
+    seed, status, reason, take = run.config["seed"], "done", None, None
+    if run.compile:
+        from bench.traced import Compiled  # slow to import
+
+        take = Compiled(run.task, run.algorithm, seed)
+
+    def paused(s: Standing) -> None:
+        recording.paused(s)
+        if s.step < settings["steps"]:
             stop.check()
-            standing = run(
-                task,
-                algorithm,
-                seed=config["seed"],
+
+    assert recording.screen is not None
+    try:
+        with stop.patient(), recording.screen:
+            stop.check()
+            recording.standing = steps_of(
+                run.task,
+                run.algorithm,
+                seed=seed,
                 steps=settings["steps"],
                 every=settings["every"],
                 seconds=settings["seconds"],
                 cpu_seconds=settings["cpu_seconds"],
-                until=until,
-                start=start,
-                measured=measured,
+                until=run.until,
+                start=None if run.fresh else run.start,
+                measured=recording.measured,
                 paused=paused,
-                now=now,
+                now=clock(run.device),
+                take=take,
             )
-            save(standing)
+            recording.save(recording.standing)
     except Diverged as error:
         status, reason = "diverged", str(error)
     except KeyboardInterrupt:
-        left("interrupted", "stopped", INTERRUPTED)
+        recording.left("interrupted", "stopped", INTERRUPTED)
         raise
     except stop.Preempted as signal:
-        left("preempted", f"stopped by {signal.name}", PUT_OFF)
+        recording.left("preempted", f"stopped by {signal.name}", PUT_OFF)
         raise
+    except NoGraph as error:
+        recording.logger.close(FAILED)
+        note(run.folder, "failed", f"run.compile=true: {error}")
+        raise BadSetting(
+            f"run.compile=true: this algorithm's steps are no graph: {error}; write "
+            "run.compile=false run.force=true"
+        ) from None
     except BaseException:
-        logger.close(FAILED)
+        recording.logger.close(FAILED)
         raise
     finally:
-        history.close()
-
-    summary = {
-        "status": status,
-        "reason": reason,
-        "name": name,
-        "seed": config["seed"],
-        "metric": task.metric,
-        "last": record.finite(last) if last else record.read_history(folder / "history.jsonl")[-1],
-        "references": task.references() if task.references and status == "done" else {},
-        "peak_memory_mb": peak_memory_mb(device),
-    }
-    with stop.patient():
-        return closed(task, standing, summary, folder, logger, brief)
+        recording.history.close()
+    recording.compile_seconds = take.seconds if take else 0.0
+    return recording.ended(status, reason, brief)
 
 
 def closed(

@@ -140,6 +140,14 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, lis
     return {key: [old.get(key), new.get(key)] for key in keys if old.get(key) != new.get(key)}
 
 
+def amortised(environment: Mapping[str, Any]) -> bool:
+    """Whether seconds of a run are its share of what lanes took together."""
+    changes = (entry["changed"] for entry in environment.get("continued", []))
+    return bool(environment.get("lanes")) or any(
+        changed.get("lanes", [[], []])[1] for changed in changes
+    )
+
+
 @cache  # a sweep's runs share a process
 def _packages() -> tuple[tuple[str, str], ...]:
     return tuple((package, version(package)) for package in PACKAGES)

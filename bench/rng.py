@@ -1,20 +1,42 @@
 """Randomness by name: the i-th lower batch of step k depends on nothing but its name."""
 
 from hashlib import blake2b
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Generator, Tensor, rand, randint, randn
 
 from bench.settings import BadSetting
 from bench.stream import Stream
-from bench.task import Batch, Sampler, Task
+from bench.task import Batch, Task
 
 
 def generator(*name: int | str) -> Generator:
     """A CPU generator seeded by the name: the same on every device and in every order."""
     digest = blake2b(repr(name).encode(), digest_size=8).digest()
     return Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+class Asked(NamedTuple):
+    """What a step asks for by name; the same at every step that has the same form."""
+
+    kind: Literal["upper", "lower", "normal", "uniform"]
+    turn: int | str
+    size: int | None = None
+    like: tuple[tuple[int, ...], torch.dtype, torch.device] | None = None
+    ago: int = 0  # steps
+
+
+def drawn(task: Task, seed: int, step: int, asked: Asked) -> Any:
+    """A batch of step number `step`, or random numbers."""
+    k = step - asked.ago
+    rng = generator(seed, asked.kind, k, asked.turn)
+    if asked.like is None:
+        sampler = task.draw_upper if asked.kind == "upper" else task.draw_lower
+        return sampler(rng, k, asked.size)
+    shape, dtype, device = asked.like
+    make = randn if asked.kind == "normal" else rand
+    return make(shape, generator=rng, dtype=dtype).to(device)
 
 
 class Draw:
@@ -30,11 +52,11 @@ class Draw:
 
     def f(self, size: int | None = None) -> Batch:
         """A batch for the upper loss."""
-        return self._draw("upper", self.task.draw_upper, size)
+        return self._draw("upper", size)
 
     def g(self, size: int | None = None) -> Batch:
         """A batch for the lower loss."""
-        return self._draw("lower", self.task.draw_lower, size)
+        return self._draw("lower", size)
 
     def ago(self, steps: int) -> "Draw":
         """The batches that an earlier step drew, from its first on: for methods that come back to
@@ -63,8 +85,7 @@ class Draw:
 
         Raises BadSetting if there are fewer rows.
         """
-        sampler = self.task.draw_upper if side == "upper" else self.task.draw_lower
-        everything = sampler(generator(self.seed, side, self.step, "all"), self.step, None)
+        everything = self._hand(Asked(side, "all"))
         n = self.task.count(everything)
         if count > n or (count > 1 and self.task.rows is None):
             raise BadSetting(f"algorithm.blocks={count}: the {side} level has {n} rows to cut")
@@ -72,27 +93,31 @@ class Draw:
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal, shaped as `like`: for methods that perturb a variable."""
-        drawn = randn(like.shape, generator=self._own("normal"), dtype=like.dtype)
-        return drawn.to(like.device)
+        return self._random("normal", like)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Uniform on [0, 1), shaped as `like`."""
-        drawn = rand(like.shape, generator=self._own("uniform"), dtype=like.dtype)
-        return drawn.to(like.device)
+        return self._random("uniform", like)
 
     def integer(self, below: int) -> int:
         """Uniform on {0, ..., below - 1}: for methods that cut a series at random."""
-        return int(randint(below, (), generator=self._own("integer")))
+        turn = self._turn("integer")
+        return int(randint(below, (), generator=generator(self.seed, "integer", self.step, turn)))
 
-    def _own(self, kind: str) -> Generator:
+    def _turn(self, kind: str) -> int:
         turn = self.turns[kind]
         self.turns[kind] += 1
-        return generator(self.seed, kind, self.step, turn)
+        return turn
 
-    def _draw(self, side: str, sampler: Sampler, size: int | None) -> Batch:
-        turn = self.turns[side]
-        self.turns[side] += 1
-        return sampler(generator(self.seed, side, self.step, turn), self.step, size)
+    def _draw(self, side: Literal["upper", "lower"], size: int | None) -> Batch:
+        return self._hand(Asked(side, self._turn(side), size))
+
+    def _random(self, kind: Literal["normal", "uniform"], like: Tensor) -> Tensor:
+        shaped = (tuple(like.shape), like.dtype, like.device)
+        return self._hand(Asked(kind, self._turn(kind), like=shaped))
+
+    def _hand(self, asked: Asked) -> Any:
+        return drawn(self.task, self.seed, self.step, asked)
 
 
 class Handed(Draw):
@@ -102,7 +127,7 @@ class Handed(Draw):
         self.task, self.seed, self.step, self.turns = draw.task, draw.seed, draw.step, draw.turns
         self.given = {"upper": xi, "lower": zeta}
 
-    def _draw(self, side: str, sampler: Sampler, size: int | None) -> Batch:
+    def _draw(self, side: Literal["upper", "lower"], size: int | None) -> Batch:
         return self.given[side]
 
 

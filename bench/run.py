@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -78,6 +78,29 @@ def entered(task: Task, s: Standing) -> Standing:
     return s._replace(table=task.ledger.enter(s.table, s.state.x, s.state.y, s.step))
 
 
+class Taken(NamedTuple):
+    """Steps taken, and how much of the time since they were asked for is none of theirs."""
+
+    standing: Standing
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+Take = Callable[[Standing, int], Taken]  # from here, so many steps
+Rounds = Generator[tuple[Standing, int], Taken, Standing]
+
+
+def one_by_one(task: Task, algorithm: Algorithm, seed: int) -> Take:
+    """The steps as the algorithm has them."""
+
+    def take(s: Standing, many: int) -> Taken:
+        for _ in range(many):
+            s = advance(task, algorithm, seed, s)
+        return Taken(s)
+
+    return take
+
+
 def run(
     task: Task,
     algorithm: Algorithm,
@@ -92,6 +115,7 @@ def run(
     measured: Callable[[dict[str, Any]], None] = lambda row: None,
     paused: Callable[[Standing], None] = lambda standing: None,
     now: Callable[[], float] = time.perf_counter,
+    take: Take | None = None,
 ) -> Standing:
     """Take steps until there are `steps` of them, or `seconds`, or `cpu_seconds`.
 
@@ -100,9 +124,42 @@ def run(
     measured gets each row: before the first step, at multiples of `every`, and at the end.
     paused is called between chunks of steps, off the clock, with a standing from which `start`
     goes on to the same bits. now must wait for the device. Of a task with a tally every step is
-    timed on its own. Raises Diverged.
+    timed on its own. take: another way of taking steps. Raises Diverged.
     """
-    s = start or first(task, algorithm, seed)
+    take = take or one_by_one(task, algorithm, seed)
+    begun = start or first(task, algorithm, seed)
+    going = rounds(
+        task, begun, start is None, steps, every, seconds, cpu_seconds, until, measured, paused
+    )
+    with torch.no_grad():
+        try:
+            s, many = next(going)
+            while True:
+                begin, cpu = now(), time.process_time()
+                taken = take(s, many)
+                spent = now() - begin - taken.seconds
+                cpu = time.process_time() - cpu - taken.cpu_seconds
+                s, many = going.send(Taken(taken.standing, spent, cpu))
+        except StopIteration as end:
+            ended: Standing = end.value
+            return ended
+
+
+def rounds(
+    task: Task,
+    s: Standing,
+    fresh: bool,
+    steps: int,
+    every: int,
+    seconds: float | None,
+    cpu_seconds: float | None,
+    until: tuple[str, float] | None,
+    measured: Callable[[dict[str, Any]], None],
+    paused: Callable[[Standing], None],
+) -> Rounds:
+    """A run without its steps: asks for up to so many from a standing, and is sent the standing
+    after them with the time that they took. Arguments as those of `run`; fresh: no step is taken
+    yet."""
 
     def spent_up() -> bool:
         return (seconds is not None and s.seconds >= seconds) or (
@@ -115,42 +172,37 @@ def run(
     def ended(values: dict[str, Any]) -> bool:
         return s.step >= steps or spent_up() or reached(values)
 
-    with torch.no_grad():
-        if start is None:
+    if fresh:
+        values = row(task, s)
+        s = s._replace(best=better(task, s, values))
+        measured(values | (selected(task, s.best, values) if ended(values) else {}))
+        if reached(values):
+            return s
+    elif until is not None and s.step % every == 0 and reached(row(task, s)):
+        return s  # it had ended, but for the closing files
+    chunk = 1
+    while s.step < steps and not spent_up():
+        target = min(s.step - s.step % every + every, steps)
+        if task.ledger is not None:
+            often = task.ledger.every
+            target = min(target, s.step - s.step % often + often)
+        many = min(chunk, target - s.step) if task.tally is None else 1
+        before = tallied(task, s)
+        s, spent, cpu = yield before, many
+        s = s._replace(seconds=before.seconds + spent, cpu_seconds=before.cpu_seconds + cpu)
+        chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
+        s = entered(task, s)
+        if s.step % every == 0 or s.step == steps or spent_up():
             values = row(task, s)
             s = s._replace(best=better(task, s, values))
-            measured(values | (selected(task, s.best, values) if ended(values) else {}))
+            wrong = lost(task, s, values)
+            closing = selected(task, s.best, values) if ended(values) and not wrong else {}
+            measured(values | closing)
+            if wrong:
+                raise Diverged(wrong)
             if reached(values):
                 return s
-        elif until is not None and s.step % every == 0 and reached(row(task, s)):
-            return s  # it had ended, but for the closing files
-        chunk = 1
-        while s.step < steps and not spent_up():
-            target = min(s.step - s.step % every + every, steps)
-            if task.ledger is not None:
-                often = task.ledger.every
-                target = min(target, s.step - s.step % often + often)
-            many = min(chunk, target - s.step) if task.tally is None else 1
-            s = tallied(task, s)
-            begin, cpu = now(), time.process_time()
-            for _ in range(many):
-                s = advance(task, algorithm, seed, s)
-            spent = now() - begin
-            cpu = time.process_time() - cpu
-            s = s._replace(seconds=s.seconds + spent, cpu_seconds=s.cpu_seconds + cpu)
-            chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
-            s = entered(task, s)
-            if s.step % every == 0 or s.step == steps or spent_up():
-                values = row(task, s)
-                s = s._replace(best=better(task, s, values))
-                wrong = lost(task, s, values)
-                closing = selected(task, s.best, values) if ended(values) and not wrong else {}
-                measured(values | closing)
-                if wrong:
-                    raise Diverged(wrong)
-                if reached(values):
-                    return s
-            paused(s)
+        paused(s)
     return s
 
 

@@ -37,11 +37,17 @@ class Task(NamedTuple):
 
     config: dict[str, Any]
     note: Path
+    apart: tuple[str, ...] = ()  # its choices that keep it from being a lane beside others
+    others: tuple["Task", ...] = ()  # that are made along with it, in lanes
     since: int = 0  # when its sweep began, as file times have it
 
     @property
     def begun(self) -> bool:
         return self.note.exists()
+
+    def stamped(self, since: int) -> "Task":
+        others = tuple(other._replace(since=since) for other in self.others)
+        return self._replace(since=since, others=others)
 
     def say(self, status: str, reason: str) -> None:
         with suppress(OSError):
@@ -126,6 +132,20 @@ def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     if folder.exists():  # another sweep of this very second
         folder = folder.with_name(f"{folder.name}-{os.getpid()}")
     notes = folder / "notes"
+    tasks = {
+        job.number: Task(
+            job.config,
+            notes / f"{job.number}.json",
+            tuple(
+                o
+                for o in overrides[job.number]
+                if o.partition("=")[0] not in job.config["vectorize"]
+            ),
+        )
+        for job in jobs
+        if told[job.number] is None and job.config is not None
+    }
+    bundles = bundled(list(tasks.values()))
     try:
         notes.mkdir(parents=True)
     except OSError as error:
@@ -136,15 +156,10 @@ def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     OmegaConf.save(master, folder / "multirun.yaml")
     since = (folder / "multirun.yaml").stat().st_mtime_ns
     share(jobs, overrides[0], launcher.workers)
-    tasks = {
-        job.number: Task(job.config, notes / f"{job.number}.json", since)
-        for job in jobs
-        if told[job.number] is None and job.config is not None
-    }
     try:
         with stop.heeded():
             if tasks:
-                launcher.carry_out(list(tasks.values()), folder)
+                launcher.carry_out([task.stamped(since) for task in bundles], folder)
     finally:
         ends = [told[job.number] or after(job, tasks[job.number]) for job in jobs]
         table(ends, folder)
@@ -202,11 +217,52 @@ def share(jobs: Sequence[Job], overrides: Sequence[str], workers: int) -> None:
                 job.config["run"]["threads"] = min(job.config["run"]["threads"], most)
 
 
+def bundled(tasks: Sequence[Task]) -> list[Task]:
+    """Runs that go side by side as one; raises BadSetting."""
+    if not any(task.config["vectorize"] for task in tasks):
+        return list(tasks)
+    from bench.lanes import together  # slow to import
+
+    groups = together([task.config for task in tasks], [task.apart for task in tasks])
+    return [
+        tasks[first]._replace(others=tuple(tasks[k] for k in others)) for first, *others in groups
+    ]
+
+
+def side_by_side(tasks: Sequence[Task]) -> None:
+    """As `one`, for runs in lanes."""
+    from bench import lanes
+
+    configs = []
+    for task in tasks:
+        again = task.config["run"]["force"] and not begun_since(task)
+        configs.append({**task.config, "run": {**task.config["run"], "force": again}})
+        task.note.write_text("")
+
+    def say(k: int, status: str, reason: str) -> None:
+        if status == "refused":
+            print(f"bench: {reason}", file=sys.stderr)
+        if status:
+            tasks[k].say(status, reason)
+        else:
+            tasks[k].note.write_text("{}")  # its folder has the rest
+
+    try:
+        lanes.perform(configs, say)
+    except OSError as error:
+        print(f"bench: {reason_of(error)}", file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+
+
 def one(task: Task) -> None:
     """One run of a sweep, in whatever process; its failure is told and stops no other.
 
     What is to start again does so once: begun since, in a job that was requeued or a process that
     was killed, it goes on."""
+    if task.others:
+        side_by_side([task._replace(others=()), *task.others])
+        return
     again = task.config["run"]["force"] and not begun_since(task)
     task.note.write_text("")
     try:
@@ -247,14 +303,16 @@ def found(folder: Path) -> tuple[str, str | None]:
 
 
 def lost(task: Task) -> bool:
-    """Begun and not ended, nor stopped in good order."""
+    """Begun and not ended, nor stopped in good order; of runs in lanes, any of them."""
+    if any(map(lost, task.others)):
+        return True
     said = task.begun and task.note.stat().st_size > 0
     return task.begun and not said and found(place(task.config)[1])[0] == "lost"
 
 
 def stopped(task: Task) -> bool:
-    """By a signal, in good order."""
-    return found(place(task.config)[1])[0] == "preempted"
+    """By a signal, in good order; of runs in lanes, any of them."""
+    return any(found(place(t.config)[1])[0] == "preempted" for t in (task, *task.others))
 
 
 def after(job: Job, task: Task) -> Outcome:

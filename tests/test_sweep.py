@@ -200,7 +200,9 @@ def test_what_is_to_start_again_does_so_once(tmp_path: Path) -> None:
 
     def task() -> Task:
         (tmp_path / "multirun.yaml").touch()
-        return Task(config, tmp_path / "note.json", (tmp_path / "multirun.yaml").stat().st_mtime_ns)
+        return Task(
+            config, tmp_path / "note.json", since=(tmp_path / "multirun.yaml").stat().st_mtime_ns
+        )
 
     one(task())
     first = summary.stat().st_mtime_ns

@@ -149,8 +149,9 @@ def sf2obo(
         t = draw.step + 1
         lam_t, alpha_t = lam * t**tau, inner_lr * t**-a
         beta_t = (beta or inner_lr) / (lam * t**fall)
-        most = max(t ** (fall - tau), t**a) * math.log(t)
-        K_t = max(1, math.ceil(K * most)) if growing else K
+        K_t = K
+        if growing:
+            K_t = max(1, math.ceil(K * max(t ** (fall - tau), t**a) * math.log(t)))
 
         for _ in range(K_t):  # lines 4-8
             size = grown(batch, t, B2)

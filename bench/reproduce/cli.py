@@ -195,6 +195,9 @@ def carry_out(
         total = plan.count
         task = bar.add_task("", total=total, completed=total - len(plan.missing), now="")
         retry = "run.retry_failed=true" in extra
+        # the points of a grid, where more seeds than theirs are to come and no time is asked for
+        grids = len(plans.seeds(artifact, budget)) > 1 and not plans.timed(artifact.spec)
+        side_by_side = grids and start is runner.here and not retry
         while jobs := [
             run.job
             for run in plan.runs
@@ -207,6 +210,7 @@ def carry_out(
                 [*extra, *tags(extra, artifact, budget)],
                 at_once,
                 lambda job: bar.update(task, now=f"{job.point.row} ({job.point.variant})"),
+                side_by_side,
             ):
                 job = ended.job
                 tried.add(job.name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench import record
 from bench.reproduce.claims import at_target
-from bench.reproduce.plan import Plan, Run, value
+from bench.reproduce.plan import TIMES, Plan, Run, value
 from bench.reproduce.specs import Artifact, Book, Slope, Variant
 
 POINTS = 300  # of a curve, at most
@@ -42,7 +42,7 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
                 "dash": method.dash,
                 "n": len(runs),
                 "line": spec.rows[row.name].line,
-                "x": {a: [_mean(at, a)[0] for at in rows] for a in axes(plan)},
+                "x": {a: [_mean(_having(at, a), a)[0] for at in rows] for a in axes(plan)},
                 "y": {m: [_mean(at, m) for at in rows] for m in spec.figure.metrics},
             }
         )
@@ -73,10 +73,15 @@ def flatten(line: dict[str, Any], others: list[dict[str, Any]]) -> None:
     line["y"] = {metric: [values[-1]] * 2 for metric, values in line["y"].items()}
 
 
+def _having(rows: Sequence[dict[str, Any]], axis: str) -> Sequence[dict[str, Any]]:
+    """Those of runs that had their time for themselves, where the axis is time."""
+    return [row for row in rows if axis in row] if axis in TIMES else rows
+
+
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> tuple[float | None, float | None]:
     """Mean and standard error of a metric over the seeds; None where not measured or finite."""
     values = [v for row in rows if (v := value(row, name)) is not None]
-    if len(values) < len(rows):
+    if not values or len(values) < len(rows):
         return None, None
     n, mean = len(values), sum(values) / len(values)
     if not math.isfinite(mean):

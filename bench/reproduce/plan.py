@@ -17,12 +17,15 @@ from bench.reproduce.specs import (
     Budget,
     Point,
     Select,
+    Spec,
     Value,
     Variant,
     override,
     points,
 )
 from bench.settings import BadSetting
+
+TIMES = ("seconds", "cpu_seconds")  # of a run's rows
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Job:
     point: Point
     seed: int
     name: str  # of the run: task/algorithm/hash
+    again: bool = False  # it is there, made in lanes: its times, which are asked for, are shares
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -50,7 +54,7 @@ class Run:
 
     job: Job
     folder: Path
-    summary: dict[str, Any] | None  # None: not finished
+    summary: dict[str, Any] | None  # None: not finished; times of lanes are left out
 
     @property
     def done(self) -> bool:
@@ -62,7 +66,9 @@ class Run:
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        return record.read_history(self.folder / "history.jsonl")
+        rows = record.read_history(self.folder / "history.jsonl")
+        amortised = self.summary is not None and self.summary.get("amortised")
+        return [untimed(row) for row in rows] if amortised else rows
 
     def last(self, metric: str) -> float | None:
         """The last measured value; infinite if it was not finite, None if there is none."""
@@ -72,6 +78,18 @@ class Run:
             peak = self.summary[metric]
             return float(peak.get("gpu", peak["process"]))
         return value(self.summary["last"], metric)
+
+
+def untimed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a run that shared its time with others, without it."""
+    return {key: found for key, found in row.items() if key not in TIMES}
+
+
+def timed(spec: Spec) -> bool:
+    """Whether an artifact asks for times: beyond an axis that its page can be switched to."""
+    asked = json.dumps(spec.model_dump(mode="json", exclude={"figure": {"axes"}}))
+    words = (*TIMES, *(f"run.{name}" for name in TIMES))
+    return spec.figure.axes[0] in TIMES or any(f'"{word}"' in asked for word in words)
 
 
 def value(row: Mapping[str, Any], metric: str) -> float | None:
@@ -233,10 +251,14 @@ def make(
         name = names.get(point, seed)
         assert name is not None
         folder = root / name
-        summary = folder / "summary.json"
-        return Run(
-            Job(point, seed, name), folder, record.read_json(summary) if summary.is_file() else None
-        )
+        file = folder / "summary.json"
+        summary = record.read_json(file) if file.is_file() else None
+        if summary is None or not summary.get("amortised"):
+            return Run(Job(point, seed, name), folder, summary)
+        if timed(spec):
+            return Run(Job(point, seed, name, again=True), folder, None)
+        last = untimed(summary["last"]) | {"amortised_seconds": summary["last"]["seconds"]}
+        return Run(Job(point, seed, name), folder, {**summary, "last": last})
 
     rows, later = [], 0
     for variant, name in dict.fromkeys((p.variant, p.row) for p in every):

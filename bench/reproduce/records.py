@@ -116,10 +116,16 @@ def measure(plan: Plan, book: Book) -> Record:
         hardware=unique(hardware(e) for e in environments),
         software=unique({"python": e["python"], **e["packages"]} for e in environments),
         commits=unique(commit(e) for e in environments),
-        run_seconds=round(sum(run.summary["last"]["seconds"] for run in ended if run.summary), 2),
+        run_seconds=round(sum(map(seconds_of, ended)), 2),
         rows=rows,
         claims=judge(plan, book),
     )
+
+
+def seconds_of(run: Run) -> float:
+    """What its steps took, alone or as its share."""
+    last = run.summary["last"] if run.summary else {}
+    return float(last.get("seconds", last.get("amortised_seconds", 0.0)))
 
 
 def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
@@ -261,7 +267,7 @@ def duration(seconds: float) -> str:
 def finals(runs: Iterable[Run]) -> dict[str, list[float | None]]:
     """Every measured name -> the last value of each run."""
     lasts = [run.summary["last"] if run.summary else {} for run in runs]
-    names = dict.fromkeys(name for last in lasts for name in last)
+    names = dict.fromkeys(name for last in lasts for name in last if name != "amortised_seconds")
     return {
         name: [float(f"{last[name]:.9g}") if last.get(name) is not None else None for last in lasts]
         for name in names

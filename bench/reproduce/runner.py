@@ -1,6 +1,8 @@
 """Starts the runs that a plan lacks: one `bench` process each, here or through SLURM."""
 
 import ctypes
+import json
+import math
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench import lock, record
+from bench.codes import DONE, FAILED
 from bench.reproduce.plan import Job
 from bench.settings import BadSetting
 from bench.slurm import Queue, Submitted, slurm_executor
@@ -149,8 +152,40 @@ class Call:
         return DelayedSubmission(Call(), *arguments)
 
 
-def command(job: Job, root: Path, extra: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "bench", *job.overrides, f"run.root={root}", *extra]
+Bundle = tuple[Job, ...]  # of one process: one run, or a grid's points side by side
+
+
+def bundles(jobs: Sequence[Job]) -> list[Bundle]:
+    """Grid points that differ in step sizes and the like only, together."""
+    alike: dict[str, list[Job]] = {}
+    for job in jobs:
+        chosen = dict(job.point.chosen)
+        lanes = all(
+            k.startswith("algorithm.") and type(v) in (int, float) for k, v in chosen.items()
+        )
+        mark = [job.point.settings, job.seed, list(chosen)] if lanes and chosen else job.name
+        alike.setdefault(json.dumps(mark), []).append(job)
+    found: list[Bundle] = []
+    for group in alike.values():
+        columns = list(zip(*(dict(job.point.chosen).values() for job in group)))
+        numbers = all(float in map(type, values) for values in columns)  # others may be counts
+        full = math.prod(len(set(values)) for values in columns)
+        whole = numbers and len(group) == full
+        found += [tuple(group)] if whole else [(job,) for job in group]
+    return found
+
+
+def command(bundle: Bundle, root: Path, extra: Sequence[str]) -> list[str]:
+    bench, first = [sys.executable, "-m", "bench"], bundle[0]
+    if len(bundle) == 1:
+        again = ["run.force=true"] if first.again else []
+        return [*bench, *first.overrides, f"run.root={root}", *extra, *again]
+    keys = [path for path, _ in first.point.chosen]
+    values = {key: {dict(job.point.chosen)[key]: None for job in bundle} for key in keys}
+    grid = [f"{key}={','.join(map(str, values[key]))}" for key in keys]
+    own = [o for o in first.overrides if o.partition("=")[0] not in keys]
+    lanes = f"vectorize=[{','.join(keys)}]"
+    return [*bench, "-m", *own, *grid, lanes, f"run.root={root}", *extra]
 
 
 def carry_out(
@@ -160,25 +195,38 @@ def carry_out(
     extra: Sequence[str],
     at_once: int,
     started: Callable[[Job], None] = lambda job: None,
+    side_by_side: bool = False,
 ) -> Iterator[Ended]:
-    """Run them all, `at_once` at a time; gives each as it ends, whatever its exit code."""
+    """Run them all, `at_once` at a time; gives each as it ends, whatever its exit code.
+
+    side_by_side: grid points as lanes of one process where their method can be; times are then
+    shares."""
     logs = root / ".reproduce" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    waiting = list(reversed(jobs))
-    going: list[tuple[Job, Path, Going]] = []
+    waiting = list(reversed(bundles(jobs) if side_by_side else [(job,) for job in jobs]))
+    going: list[tuple[Bundle, Path, Going]] = []
     with _stopped_by_terminate():
         try:
             while waiting or going:
-                while len(going) < at_once and (job := _free(waiting, root)):
-                    log = logs / f"{job.name.replace('/', '_')}.log"
-                    started(job)
-                    going.append((job, log, start(job, command(job, root, extra), log)))
+                while len(going) < at_once and (bundle := _free(waiting, root)):
+                    log = logs / f"{bundle[0].name.replace('/', '_')}.log"
+                    started(bundle[0])
+                    process = start(bundle[0], command(bundle, root, extra), log)
+                    going.append((bundle, log, process))
                 for entry in list(going):
-                    job, log, process = entry
+                    bundle, log, process = entry
                     code = process.poll()
-                    if code is not None:
-                        going.remove(entry)
-                        yield Ended(job, code, log)
+                    if code is None:
+                        continue
+                    going.remove(entry)
+                    left = [
+                        job for job in bundle if not (root / job.name / "summary.json").exists()
+                    ]
+                    if len(bundle) > 1 and left:  # what is no lane is a run of its own
+                        waiting += [(job,) for job in reversed(left)]
+                    for job in bundle:
+                        if len(bundle) == 1 or job not in left:
+                            yield Ended(job, code if len(bundle) == 1 else _code(job, root), log)
                 time.sleep(0.05)
         finally:
             for _, _, process in going:
@@ -188,12 +236,18 @@ def carry_out(
                 time.sleep(0.05)
 
 
-def _free(waiting: list[Job], root: Path) -> Job | None:
+def _free(waiting: list[Bundle], root: Path) -> Bundle | None:
     """The next one that no other process is at, such as a second `reproduce run`; None: none."""
     for k in reversed(range(len(waiting))):
-        if lock.holder(root / waiting[k].name) is None:
+        if all(lock.holder(root / job.name) is None for job in waiting[k]):
             return waiting.pop(k)
     return None
+
+
+def _code(job: Job, root: Path) -> int:
+    """As its process would have it, had it been alone."""
+    status = record.read_json(root / job.name / "summary.json", {"status"})["status"]
+    return DONE if status == "done" else FAILED
 
 
 @contextmanager

@@ -1,0 +1,552 @@
+"""Runs that differ in seeds and numbers only, side by side as one batched computation.
+
+The step of one run is recorded as a graph (bench.traced) and mapped over lanes by torch.func.vmap:
+states are stacked, numbers that differ go in as numbers, batches and data that are the same in all
+lanes go in once. Each lane keeps a folder, counts and a history of its own, as if it had run alone.
+"""
+
+import copy
+import json
+import math
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from bench import launch, lock, stop
+from bench.algorithm import Algorithm
+from bench.codes import FAILED, INTERRUPTED, PUT_OFF
+from bench.launch import Opened, Recording
+from bench.run import Diverged, Rounds, Standing, Taken, advance, rounds
+from bench.settings import BadSetting, build
+from bench.symbols import At, NoGraph, Notes, Number, Of
+from bench.task import Task
+from bench.traced import FORMS, Call, Form, compiled, furthest, looped, record, traced
+
+LARGE = 2**20  # numbers in a tensor of the data
+
+
+class Lane(NamedTuple):
+    """One of the runs."""
+
+    task: Task
+    algorithm: Algorithm
+    seed: int
+    chosen: Mapping[str, float]  # the algorithm's settings that differ between the lanes
+
+
+class Apart(NoGraph):
+    """The lanes' data are different and large: stacked, they would only be read one by one."""
+
+
+class TooLarge(NoGraph):
+    """All lanes at once take more memory than they may."""
+
+
+class Batch(NamedTuple):
+    """A step of all lanes."""
+
+    forms: tuple[Form, ...]  # of each lane; those of one task are the same
+    call: Call
+    shared: tuple[bool, ...]  # which of the batches' tensors are the same in all lanes
+    constants: tuple[Tensor, ...]
+
+
+class Side:
+    """Takes the steps of several lanes at once."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        algorithm: dict[str, Any],
+        compile: bool = False,
+        most: float = math.inf,
+    ):
+        """algorithm: its configuration, of which the lanes differ in what they have chosen. most:
+        bytes that a step may take."""
+        self.lanes, self.compile, self.batches = list(lanes), compile, list[Batch]()
+        self.most = most
+        self.notes = Notes()
+        self.notes.at = At(0, lanes[0].chosen)
+        paths = list(lanes[0].chosen)
+        self.varying: Algorithm = build(with_numbers(algorithm, paths, self.notes))
+        self.notes.made()
+        self.off = 0.0  # seconds of recording and compiling
+
+    def ready(self, standings: Sequence[Standing]) -> None:
+        """Record the next step; raises NoGraph."""
+        if not any(self._inputs(batch, standings[0].step) for batch in self.batches):
+            self.batches.insert(0, self._meet(list(standings)))
+
+    def __call__(self, standings: Sequence[Standing], many: int) -> list[Standing]:
+        """The lanes' standings, all of one step, `many` steps later."""
+        end = standings[0].step + many
+        found = list(standings)
+        while found[0].step < end:
+            found = self._step(found, end)
+        return found
+
+    def _step(self, standings: list[Standing], end: int) -> list[Standing]:
+        step = standings[0].step
+        for batch in self.batches:
+            inputs = self._inputs(batch, step)
+            if inputs is not None:
+                return self._taken(standings, batch, inputs, end)
+        begin = time.perf_counter()
+        if len(self.batches) == FORMS:
+            raise NoGraph(f"its steps have more than {FORMS} forms")
+        self.ready(standings)
+        self.off += time.perf_counter() - begin
+        return standings
+
+    def _inputs(self, batch: Batch, step: int) -> list[tuple[list[Tensor], At]] | None:
+        """What goes into each lane's graph; None: another graph is to be made."""
+        known: dict[tuple[int, int], Any] = {}
+        found = []
+        for lane, form in zip(self.lanes, batch.forms, strict=True):
+            at = At(step, lane.chosen)
+            key = (id(lane.task), lane.seed)
+            if key not in known:
+                known[key] = form.batches(lane.task, lane.seed, at)
+            inputs = None if known[key] is None else form.holding(known[key], at)
+            if inputs is None:
+                return None
+            found.append(inputs)
+        return found
+
+    def _taken(
+        self,
+        standings: list[Standing],
+        batch: Batch,
+        inputs: list[tuple[list[Tensor], At]],
+        end: int,
+    ) -> list[Standing]:
+        form, step = batch.forms[0], standings[0].step
+        n = end - step if not form.asked and not form.decisions else 1
+        states = [tree_flatten(s.state)[0] for s in standings]
+        stacked = [torch.stack(leaves) for leaves in zip(*states, strict=True)]
+        tensors = list(zip(*(own for own, _ in inputs), strict=True))
+        batches = [
+            each[0] if same else torch.stack(each)
+            for each, same in zip(tensors, batch.shared, strict=True)
+        ]
+        rows = [
+            [form.row(at._replace(step=step + k)) for _, at in inputs]
+            for k in range(n if form.numbers else 1)
+        ]
+        numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
+        out = batch.call([*stacked, *batches, *batch.constants], numbers, n)
+        lanes = zip(*(leaf.unbind() for leaf in out), strict=True)
+        return [
+            later(s, n, own, leaves)
+            for s, own, leaves in zip(standings, batch.forms, lanes, strict=True)
+        ]
+
+    def _meet(self, standings: list[Standing]) -> Batch:
+        """The next step of all lanes as one; held against the plain step of the first and last."""
+        step, forms = standings[0].step, dict[tuple[int, int], Form]()
+        for lane, s in zip(self.lanes, standings, strict=True):
+            key = (id(lane.task), lane.seed)
+            if key not in forms:
+                forms[key] = record(
+                    lane.task,
+                    lane.algorithm,
+                    lane.seed,
+                    s.state,
+                    At(step, lane.chosen),
+                    self.notes,
+                    self.varying,
+                )
+        every = tuple(forms[id(lane.task), lane.seed] for lane in self.lanes)
+        self._agreed(every, step)
+        batch = self._batched(every, len(forms) == 1, standings)
+        inputs = self._inputs(batch, step)
+        if inputs is None:
+            raise NoGraph("its lanes draw other kinds of batches")
+        alone = {k: standings[k] for k in (0, len(standings) - 1)}
+        for _ in range(2):
+            after = self._taken(standings, batch, inputs, step + 1)
+            for k, s in alone.items():
+                lane, other = self.lanes[k], after[k]
+                alone[k] = one = advance(lane.task, lane.algorithm, lane.seed, s)
+                apart = furthest(s.state, one.state, other.state)
+                if apart > 1 or one.calls != other.calls or one.samples != other.samples:
+                    raise NoGraph(f"step {step} of a lane differs from that of a single run")
+            standings, step = after, step + 1
+            inputs = self._inputs(batch, step)
+            if inputs is None:
+                break
+        return batch
+
+    def _agreed(self, forms: Sequence[Form], step: int) -> None:
+        for d in (d for form in forms for d in form.decisions if not d.drawn):
+            if len({d.of(At(step, lane.chosen)) for lane in self.lanes}) > 1:
+                raise NoGraph(f"its lanes do not agree on what to do, by {d.key}")
+
+    def _batched(self, forms: Sequence[Form], alone: bool, standings: list[Standing]) -> Batch:
+        """alone: all lanes draw the same batches."""
+        n = len(tree_flatten(standings[0].state)[0])
+        graphs = {id(form): lifted(form.graph) for form in forms}
+        first, constants = graphs[id(forms[0])]
+        for graph, _ in graphs.values():
+            if not alike(first, graph):
+                raise NoGraph("its lanes do not compute alike")
+        apart = []
+        for each in zip(*(graphs[id(form)][1] for form in forms), strict=True):
+            same = all(t is each[0] or torch.equal(t, each[0]) for t in set_of(each))
+            if not same and each[0].numel() > LARGE:
+                raise Apart("its lanes have large data of their own")
+            apart.append((each[0], None) if same else (torch.stack(each), 0))
+        example = forms[0].example
+        flat = [*example, *constants]
+        graph = traced(torch.func.functionalize(first), flat)
+        drawn = len(example) - n - 1
+        dims = (*[0] * (n + 1), *[None if alone else 0] * drawn, *(d for _, d in apart))
+        lanes = len(forms)
+        inputs = [
+            t if d is None else t.expand(lanes, *t.shape).contiguous()
+            for t, d in zip([*example], dims[: n + 1 + drawn], strict=True)
+        ] + [t for t, _ in apart]
+        batched = traced(torch.func.vmap(graph, in_dims=dims), inputs)
+        if lanes > 1 and peak_bytes(batched) > self.most:
+            raise TooLarge("its lanes take more memory than run.lanes_gb")
+        call = compiled(batched, n, inputs) if self.compile else looped(batched, n)
+        return Batch(tuple(forms), call, (alone,) * drawn, tuple(t for t, _ in apart))
+
+
+def together(
+    configs: Sequence[dict[str, Any]], apart: Sequence[tuple[str, ...]]
+) -> list[list[int]]:
+    """Which of a sweep's runs can go side by side: those that differ in settings to vectorise only,
+    and in the algorithm's by numbers that are no counts. Raises BadSetting.
+
+    apart: each one's choices that are not to vectorise.
+    """
+    groups: dict[str, list[int]] = {}
+    for k, config in enumerate(configs):
+        alike = copy.deepcopy({key: config[key] for key in ("seed", "task", "algorithm", "run")})
+        for key in config["vectorize"]:
+            node, last = place_of(alike, key)
+            if key.startswith("algorithm."):  # other numbers may follow it: inner_lr: ${.lower.lr}
+                alike["algorithm"] = without_numbers(alike["algorithm"])
+            else:
+                node[last] = None
+        mark = [alike, apart[k], None if config["vectorize"] else k]
+        groups.setdefault(json.dumps(mark, sort_keys=True), []).append(k)
+    return list(groups.values())
+
+
+def without_numbers(node: dict[str, Any]) -> dict[str, Any]:
+    """With a word in place of every float."""
+    plain = {k: without_numbers(v) if isinstance(v, dict) else v for k, v in node.items()}
+    return {k: "a number" if isinstance(v, float) else v for k, v in plain.items()}
+
+
+def numbers_of(node: dict[str, Any], before: str = "") -> dict[str, float]:
+    """path -> its settings that are."""
+    found: dict[str, float] = {}
+    for key, value in node.items():
+        if isinstance(value, dict):
+            found |= numbers_of(value, f"{before}{key}.")
+        elif isinstance(value, float):
+            found[before + key] = value
+    return found
+
+
+def lanes_of(runs: Sequence[Opened]) -> list[Lane]:
+    """The runs as lanes, with the algorithm's numbers in which they differ."""
+    every = [numbers_of(run.config["algorithm"]) for run in runs]
+    differ = [path for path in every[0] if len({numbers[path] for numbers in every}) > 1]
+    return [
+        Lane(run.task, run.algorithm, run.config["seed"], {path: own[path] for path in differ})
+        for run, own in zip(runs, every, strict=True)
+    ]
+
+
+def place_of(config: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The node that holds a setting to vectorise, and its name there; raises BadSetting."""
+    *parents, last = key.split(".")
+    node: Any = config
+    for parent in parents:
+        node = node.get(parent) if isinstance(node, dict) else None
+    if not isinstance(node, dict) or last not in node:
+        raise BadSetting(f"vectorize={key}: there is no such setting here")
+    if (parents[:1] not in (["algorithm"], ["task"]) and key != "seed") or last == "_target_":
+        raise BadSetting(
+            f"vectorize={key}: write seed, or settings of the algorithm or task; the others are "
+            "the same in all lanes"
+        )
+    return node, last
+
+
+def perform(configs: Sequence[dict[str, Any]], say: Callable[[int, str, str], None]) -> None:
+    """Make runs that `together` has put together. say(which, status, reason): of one that is
+    refused, or another process is at; status "": its folder tells. Raises stop.Preempted when all
+    is saved."""
+    with stop.heeded(), ExitStack() as locks:
+        runs: dict[int, tuple[Opened, dict[str, Any]]] = {}
+        tasks: dict[str, Task] = {}
+        for k, config in enumerate(configs):
+            try:
+                name, folder = launch.place(config)
+                locks.enter_context(lock.held(folder))
+                if launch.ended_before(config, folder) is None:
+                    runs[k] = opened(config, name, folder, tasks)
+                else:
+                    say(k, "", "")
+            except lock.Busy as error:
+                say(k, "busy", str(error))
+            except BadSetting as error:
+                say(k, "refused", str(error))
+        alike: dict[Any, list[int]] = {}
+        for k, (run, _) in runs.items():
+            alike.setdefault((run.start.step, run.compile), []).append(k)
+        waiting = [
+            chunk for group in alike.values() for chunk in with_graph(group, runs[group[0]][0], say)
+        ]
+        while waiting:
+            chunk = waiting.pop(0)
+            try:
+                carry_out([runs[k] for k in chunk])
+            except Apart:
+                own: dict[int, list[int]] = {}
+                for k in chunk:
+                    own.setdefault(id(runs[k][0].task), []).append(k)
+                waiting[:0] = own.values()
+                continue
+            except TooLarge:
+                half = (len(chunk) + 1) // 2
+                waiting[:0] = [chunk[:half], chunk[half:]]
+                continue
+            except NoGraph as error:
+                for k in chunk:
+                    say(k, "refused", f"{shown(runs[k][0])}: {error}; write vectorize=[]")
+                continue
+            for k in chunk:
+                say(k, "", "")
+
+
+def opened(
+    config: dict[str, Any], name: str, folder: Path, tasks: dict[str, Task]
+) -> tuple[Opened, dict[str, Any]]:
+    """The run, built, and the environment that it was begun in."""
+    for key in ("seconds", "cpu_seconds"):
+        if config["run"][key] is not None:
+            raise BadSetting(
+                f"run.{key}={config['run'][key]}: lanes share their time, so that none has a limit "
+                "of its own; leave out vectorize"
+            )
+    old = launch.beginnings(config, folder)
+    device = launch.settled(config, folder, old)
+    key = json.dumps([config["task"], config["seed"]], sort_keys=True)
+    run = launch.built(config, name, folder, device, old, tasks.get(key))
+    tasks[key] = run.task
+    return run, old
+
+
+def shown(run: Opened) -> str:
+    return f"vectorize=[{','.join(run.config['vectorize'])}]"
+
+
+def with_graph(
+    group: list[int], run: Opened, say: Callable[[int, str, str], None]
+) -> list[list[int]]:
+    """The group, if its first run's step is a graph."""
+    try:
+        launch.tried(run.task, run.algorithm, run.config["seed"], run.start, shown(run), "[]")
+    except BadSetting as error:
+        for k in group:
+            say(k, "refused", str(error))
+        return []
+    return [group]
+
+
+def peak_bytes(graph: GraphModule) -> int:
+    """What a step has in memory at most, the data apart."""
+    ends: dict[Any, list[Any]] = {}
+    for node in reversed(graph.graph.nodes):
+        for used in node.all_input_nodes:
+            if not any(used in gone for gone in ends.values()):
+                ends.setdefault(node, []).append(used)
+    live = most = 0
+    for node in graph.graph.nodes:
+        live += size_of(node)
+        most = max(most, live)
+        live -= sum(size_of(gone) for gone in ends.get(node, ()))
+    return most
+
+
+def size_of(node: Any) -> int:
+    value = node.meta.get("val")
+    return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
+
+
+def carry_out(opened: Sequence[tuple[Opened, dict[str, Any]]]) -> None:
+    """Runs of one step to their ends; raises NoGraph before anything is written."""
+    runs = [run for run, _ in opened]
+    settings, device = runs[0].config["run"], runs[0].device
+    lanes = lanes_of(runs)
+    algorithm = runs[0].config["algorithm"]
+    now, most = launch.clock(device), settings["lanes_gb"] * 2**30
+    with torch.no_grad():
+        side = Side(lanes, algorithm, runs[0].compile, most)
+        begin = time.perf_counter()
+        side.ready([run.start for run in runs])
+        prepared = time.perf_counter() - begin
+    names = [run.name for run in runs] if len(runs) > 1 else []
+    for run, old in opened:
+        launch.made_ready(run, old, names)
+    recordings = [Recording(run, alone=False) for run in runs]
+    going: dict[int, Rounds] = {
+        k: rounds(
+            run.task,
+            run.start,
+            run.fresh,
+            settings["steps"],
+            settings["every"],
+            None,
+            None,
+            run.until,
+            recordings[k].measured,
+            recordings[k].paused,
+        )
+        for k, run in enumerate(runs)
+    }
+    asked: dict[int, tuple[Standing, int]] = {}
+    inside = list(going)  # the lanes that `side` has
+
+    def send(k: int, taken: Taken | None) -> None:
+        """Let a lane measure and ask for more; or end."""
+        recording = recordings[k]
+        reason: str | None = None
+        recording.compile_seconds = prepared + side.off
+        try:
+            asked[k] = next(going[k]) if taken is None else going[k].send(taken)
+            return
+        except StopIteration as end:
+            recording.standing = end.value
+            recording.save(end.value)
+            status = "done"
+        except Diverged as error:
+            status, reason = "diverged", str(error)
+        asked.pop(k, None)
+        del going[k]
+        recording.history.close()
+        recording.ended(status, reason, brief=True)
+
+    def leave(status: str, reason: str, code: int) -> None:
+        for k in going:
+            recordings[k].left(status, reason, code)
+
+    try:
+        with stop.patient(), torch.no_grad():
+            stop.check()
+            for k in list(going):
+                send(k, None)
+            while going:
+                if len(going) <= len(inside) // 2:  # the others have ended
+                    inside = list(going)
+                    side = Side([lanes[k] for k in inside], algorithm, runs[0].compile, most)
+                many = min(asked[k][1] for k in going)
+                step = next(iter(asked.values()))[0].step
+                standings = [
+                    asked[k][0] if k in going else recordings[k].standing or runs[k].start
+                    for k in inside
+                ]
+                begin, cpu, off = now(), time.process_time(), side.off
+                found = side([s._replace(step=step) for s in standings], many)
+                spent = (now() - begin - (side.off - off)) / len(going)
+                cpu = (time.process_time() - cpu) / len(going)
+                for k, s in zip(inside, found, strict=True):
+                    if k in going:
+                        send(k, Taken(s, spent, cpu))
+                stop.check()
+    except KeyboardInterrupt:
+        leave("interrupted", "stopped", INTERRUPTED)
+        raise
+    except stop.Preempted as signal:
+        leave("preempted", f"stopped by {signal.name}", PUT_OFF)
+        raise
+    except Exception as error:
+        for k in going:
+            recordings[k].logger.close(FAILED)
+            reason = launch.reason_of(error)
+            launch.note(runs[k].folder, "failed", reason, traceback=traceback.format_exc())
+        raise
+    finally:
+        for recording in recordings:
+            recording.history.close()
+
+
+def set_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Each tensor once."""
+    return list({id(t): t for t in tensors}.values())
+
+
+def later(s: Standing, n: int, form: Form, leaves: Sequence[Tensor]) -> Standing:
+    """n steps on."""
+    state, info = tree_unflatten([leaf.clone() for leaf in leaves], form.shape)  # a view saves all
+    calls = s.calls + Counter({key: n * count for key, count in form.calls.items()})
+    samples = s.samples + Counter({key: n * count for key, count in form.samples.items()})
+    return s._replace(step=s.step + n, state=state, calls=calls, samples=samples, info=info)
+
+
+def with_numbers(node: dict[str, Any], paths: Sequence[str], notes: Notes) -> dict[str, Any]:
+    """The algorithm's configuration with Numbers at these paths, such as outer.lr."""
+    found = {k: with_numbers(v, [], notes) if isinstance(v, dict) else v for k, v in node.items()}
+    for path in paths:
+        place: Any = found
+        *parents, last = path.split(".")
+        for parent in parents:
+            place = place[parent]
+        place[last] = Number(notes, path, chosen(path))
+    return found
+
+
+def chosen(path: str) -> Of:
+    return lambda at: at.chosen[path]
+
+
+def lifted(graph: GraphModule) -> tuple[GraphModule, list[Tensor]]:
+    """The graph with the tensors that it has in it as further inputs, and those tensors."""
+    own = copied(graph)
+    last = [node for node in own.graph.nodes if node.op == "placeholder"][-1]
+    places: dict[str, Any] = {}
+    for node in list(own.graph.nodes):
+        if node.op != "get_attr":
+            continue
+        if node.target not in places:
+            with own.graph.inserting_after(last):
+                last = places[node.target] = own.graph.placeholder(f"constant_{len(places)}")
+        node.replace_all_uses_with(places[node.target])
+        own.graph.erase_node(node)
+    own.recompile()
+    return own, [getattr(graph, name).detach() for name in places]
+
+
+def copied(graph: GraphModule) -> GraphModule:
+    new = torch.fx.Graph()
+    values: dict[Any, Any] = {}
+    new.output(new.graph_copy(graph.graph, values))
+    return GraphModule(graph, new)
+
+
+def alike(a: GraphModule, b: GraphModule) -> bool:
+    """Whether two graphs are the same operations."""
+    if len(a.graph.nodes) != len(b.graph.nodes):
+        return False
+    twin = dict(zip(b.graph.nodes, a.graph.nodes))
+    for one, other in zip(a.graph.nodes, b.graph.nodes):
+        args, kwargs = torch.fx.map_arg((other.args, other.kwargs), lambda node: twin[node])
+        same = one.op == "placeholder" or one.target == other.target
+        if one.op != other.op or not same or (one.args, one.kwargs) != (args, kwargs):
+            return False
+    return True

@@ -1,0 +1,220 @@
+"""Compiled runs: the same states, counts and rows as plain ones, or a refusal in one line."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves
+
+from algorithms.bilevel.bome import bome
+from bench import small
+from bench.algorithm import Algorithm
+from bench.descent import adam, gd
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.run import Standing, advance, first, run
+from bench.settings import BadSetting
+from bench.symbols import NoGraph
+from bench.task import Context, Task
+from bench.traced import Call, Compiled, by_torch, looped, traced
+from tasks.online_oscillation import online_oscillation
+from tasks.quadratic import quadratic
+from tasks.toy import toy_coreset, toy_degenerate
+from tests.test_algorithms import made, name, on_a_ball, problem  # noqa: F401
+from tests.test_hostile import Main, main  # noqa: F401
+
+LOOKS = "depends on what its tensors hold"
+DRAWS = "drawn at random"
+REFUSED = {
+    **dict.fromkeys(("af2obo", "aobo", "hoag", "ncgs", "ncgs_vr", "fw", "sfw", "svfw"), LOOKS),
+    **dict.fromkeys(("bsa", "ttsa", "sustain", "saba", "sagafw", "optuna_tpe"), DRAWS),
+}
+
+
+def recorded(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
+    """The graph as it was recorded: what a compiler starts from."""
+    return looped(graph, states)
+
+
+def plain(task: Task, algorithm: Algorithm, steps: int) -> Standing:
+    s = first(task, algorithm, 0)
+    with torch.no_grad():
+        for _ in range(steps):
+            s = advance(task, algorithm, 0, s)
+    return s
+
+
+def taken(task: Task, algorithm: Algorithm, steps: int, make: Any = None) -> Standing:
+    with torch.no_grad():
+        found = Compiled(task, algorithm, 0, make)(first(task, algorithm, 0), steps)
+    return found.standing
+
+
+def close(a: Standing, b: Standing, within: float) -> None:
+    assert (a.step, a.calls, a.samples) == (b.step, b.calls, b.samples)
+    torch.testing.assert_close(a.state, b.state, rtol=within, atol=within)
+    assert set(a.info) == set(b.info)
+    for key in a.info:
+        assert float(a.info[key]) == pytest.approx(float(b.info[key]), rel=100 * within, abs=within)
+
+
+def test_every_algorithm_has_a_graph_or_says_why_not(problem: Task, name: str) -> None:  # noqa: F811
+    algorithm = made(name, batch=8)
+    if name in REFUSED:
+        with pytest.raises(NoGraph, match=REFUSED[name]):
+            taken(problem, algorithm, 1, recorded)
+        return
+    close(taken(problem, algorithm, 3, recorded), plain(problem, algorithm, 3), 1e-10)
+
+
+@pytest.mark.parametrize("which", ["soba", "svrg"])
+def test_small_graphs_as_one_function(which: str, context: Context) -> None:
+    task = quadratic(context, noise=0.3)
+    task = on_a_ball(task) if which == "svrg" else task
+    for batch in (None, 8):
+        algorithm = made(which, batch=batch)
+        close(taken(task, algorithm, 12), plain(task, algorithm, 12), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("toy", "dtype"), [(toy_coreset, torch.float32), (toy_degenerate, torch.float64)]
+)
+def test_toys(toy: Any, dtype: torch.dtype) -> None:
+    """In float32 by gradient descent: Adam's first steps there are made of rounding, and two plain
+    runs in float32 and float64 are 1e-3 apart after 200 steps."""
+    task = toy(Context(dtype=dtype), variant="code")
+    exact = dtype is torch.float64
+    outer, within = (adam(0.01), 1e-10) if exact else (gd(0.01), 1e-5)
+    algorithm = bome(outer, gd(0.01), 0.1, T=3, inner_momentum=0.5)
+    close(taken(task, algorithm, 200), plain(task, algorithm, 200), within)
+
+
+def test_numbers_in_batches(context: Context) -> None:
+    """A round's loss depends on its sign, which is a plain number."""
+    task = online_oscillation(context)
+    algorithm = made("f2obo", tau=0.5)
+    close(taken(task, algorithm, 9, recorded), plain(task, algorithm, 9), 1e-10)
+
+
+def test_a_run_is_the_same_in_whatever_chunks(context: Context) -> None:
+    task = toy_coreset(context)
+    algorithm = bome(gd(0.01), gd(0.01), 0.1)
+    budget: dict[str, Any] = {"seed": 0, "steps": 50, "every": 7}
+    rows: dict[str, list[dict[str, Any]]] = {"plain": [], "compiled": [], "going on": []}
+    kept: list[Standing] = []
+    run(task, algorithm, **budget, measured=rows["plain"].append)
+    compiled = Compiled(task, algorithm, 0)
+    end = run(
+        task,
+        algorithm,
+        **budget,
+        measured=rows["compiled"].append,
+        paused=kept.append,
+        take=compiled,
+    )
+    assert compiled.seconds > 0
+    assert len(compiled.forms) == 1
+    middle = next(s for s in kept if 20 <= s.step < 50)._replace(info={})
+    again = run(
+        task, algorithm, **budget, start=middle, measured=rows["going on"].append, take=compiled
+    )
+    assert all(map(torch.equal, tree_leaves(end.state), tree_leaves(again.state)))
+    for all_rows in rows.values():
+        for row in all_rows:
+            del row["seconds"], row["cpu_seconds"]
+    assert rows["compiled"][-len(rows["going on"]) :] == rows["going on"]
+    for a, b in zip(rows["plain"], rows["compiled"], strict=True):
+        assert a == pytest.approx(b, rel=1e-9, abs=1e-12)
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def sliding(factor: Any) -> Algorithm:
+    """x falls by what `factor` makes of the step's number."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        return State(s.x - factor(draw.step, s.x), s.y + 1), {}
+
+    return Algorithm(State, step)
+
+
+def test_numbers_that_change_are_never_built_in(context: Context) -> None:
+    task = toy_coreset(context)
+    for factor in (
+        lambda k, x: 0.1 * (k + 1) ** -0.5,
+        lambda k, x: x.new_tensor(2 / (k + 2)),
+        lambda k, x: x * (1.0 if k % 3 == 0 else 0.5),
+        lambda k, x: min(0.3, (k + 1) / 20) + 0.9**k,
+        lambda k, x: torch.clamp(x + 1, max=k / 10),
+        lambda k, x: torch.add(x, x, alpha=1 / (k + 1)),
+        lambda k, x: sum(x * 0.01 for _ in range(k // 4)) + x * 0,
+    ):
+        found = taken(task, sliding(factor), 9, recorded)
+        close(found, plain(task, sliding(factor), 9), 1e-12)
+
+
+def test_what_cannot_be_known_is_refused(context: Context) -> None:
+    task, seen = toy_coreset(context), [0]
+
+    def hidden(k: int, x: Tensor) -> float:
+        seen[0] += 1
+        return 0.1 * seen[0]
+
+    for factor, why in (
+        (lambda k, x: float(x.sum()), LOOKS),
+        (lambda k, x: x.detach().numpy().sum(), "torch cannot record it"),
+        (lambda k, x: float(k), "more than 16 forms"),
+        (hidden, "differs from the plain one"),
+    ):
+        with pytest.raises(NoGraph, match=why):
+            taken(task, sliding(factor), 30, recorded)
+
+
+def test_larger_graphs_are_left_to_torch() -> None:
+    def step(x: Tensor, numbers: Tensor) -> list[Tensor]:
+        return [x @ x]
+
+    inputs = [torch.zeros(100, 100), torch.zeros(128, dtype=torch.float64)]
+    assert small.source(traced(step, inputs), 1) is None
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_larger_graphs_by_torch(context: Context) -> None:
+    task, algorithm = toy_coreset(context), bome(gd(0.01), gd(0.01), 0.1, T=1)
+
+    def by_its_compiler(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
+        return looped(by_torch(traced(torch.func.functionalize(graph), inputs), inputs), states)
+
+    close(taken(task, algorithm, 3, by_its_compiler), plain(task, algorithm, 3), 1e-10)
+
+
+def test_without_a_compiler(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    task = toy_coreset(context)
+    with pytest.raises(BadSetting, match=r"no C compiler.*run\.compile=false"):
+        taken(task, sliding(lambda k, x: 0.1), 1)
+
+
+def test_command_line(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    toy = ["task=toy_coreset", "run.steps=30", "run.every=10", "run.dtype=float64"]
+    assert main(*toy, "run.compile=true").code == 0
+    (folder,) = (tmp_path / "runs" / "toy_coreset" / "bome").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["compile_seconds"] > summary["last"]["seconds"]
+    assert json.loads((folder / "environment.json").read_text())["compile"] is True
+    assert "nothing to do" in main(*toy).out  # the same run
+
+    refused = main("task=online_quadratic", "algorithm=af2obo", "run.compile=true")
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1
+    assert "run.compile=true: this algorithm's steps are no graph" in refused.err
+    assert not (tmp_path / "runs" / "online_quadratic").exists()

@@ -1,0 +1,317 @@
+"""Lanes: each as its single run, whatever becomes of the others."""
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench import lanes, record, stop
+from bench.lanes import Apart, Lane, Side
+from bench.reproduce import plan as plans
+from bench.reproduce import runner
+from bench.reproduce.specs import Point
+from bench.run import Standing, advance, first
+from bench.settings import build
+from bench.symbols import NoGraph
+from bench.task import Context, Task
+from tasks.data.images import Images
+from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+from tasks.online_quadratic import online_quadratic
+from tasks.quadratic import quadratic
+from tests.test_compile import close
+from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
+
+GD = {"_target_": "bench.descent.gd", "lr": 0.05}
+ADAM = {"_target_": "bench.descent.descent", "lr": 0.05, "rule": "adam"}
+METHODS: dict[str, dict[str, Any]] = {
+    "bilevel.bome.bome": {"outer": ADAM, "lower": GD, "inner_lr": 0.2, "T": 3},
+    "bilevel.soba.soba": {"outer": GD, "inner_lr": 0.2, "system_lr": 0.2, "decay": 0.5},
+    "bilevel.penalty.penalty": {"outer": GD, "inner_lr": 0.2, "T": 2},
+    "bilevel.pzobo.pzobo": {"outer": GD, "inner_lr": 0.2, "T": 2, "directions": 2},
+    "bilevel.aid.aid_cg": {"outer": ADAM, "inner_lr": 0.2, "T": 2, "K": 3},
+    "online.f2obo.f2obo": {"inner_lr": 0.2, "outer_lr": 0.05, "tau": 0.5, "K": 2},
+}
+
+
+def side_by_side(
+    task_of: Any, method: str, settings: dict[str, Any], seeds: int, lrs: tuple[float, ...]
+) -> tuple[Side, list[Standing]]:
+    """Seeds times step sizes of the inner steps and, where there is one, of the outer rule."""
+    node = {"_target_": f"algorithms.{method}", **settings}
+    own = []
+    for seed in range(seeds):
+        task: Task = task_of(seed)
+        for lr in lrs:
+            mine, chosen = copy.deepcopy(node), {"inner_lr": lr}
+            mine["inner_lr"] = lr
+            if "outer" in mine:
+                mine["outer"]["lr"] = chosen["outer.lr"] = lr / 4
+            own.append(Lane(task, build(mine), seed, chosen))
+    with torch.no_grad():
+        return Side(own, node), [first(lane.task, lane.algorithm, lane.seed) for lane in own]
+
+
+def check(side: Side, starts: list[Standing], steps: int) -> None:
+    with torch.no_grad():
+        found = side(side(starts, 1), steps - 1)
+        for lane, s, other in zip(side.lanes, starts, found, strict=True):
+            for _ in range(steps):
+                s = advance(lane.task, lane.algorithm, lane.seed, s)
+            close(other, s, 1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("batch", [None, 8])
+def test_lanes_are_single_runs(method: str, batch: int | None, context: Context) -> None:
+    settings = METHODS[method] | {"batch": batch}
+    task_of = online_quadratic if method.startswith("online") else quadratic
+    task = task_of(context, noise=0.3)
+    check(*side_by_side(lambda seed: task, method, settings, 2, (0.2, 0.1)), 4)
+
+
+def test_compiled_lanes(context: Context) -> None:
+    task, method = quadratic(context, noise=0.3), "bilevel.soba.soba"
+    side, starts = side_by_side(lambda seed: task, method, METHODS[method], 1, (0.2, 0.1, 0.05))
+    side.compile = True
+    check(side, starts, 6)
+
+
+def digits(seed: int, dtype: torch.dtype = torch.float64, train: int = 500) -> Task:
+    images = Images("digits", train=train, val=100, val2=100, test=100)
+    context = Context(dtype=dtype, seed=seed)
+    return hyper_cleaning(context, images, Pretraining(), references=False)
+
+
+@pytest.mark.parametrize("batch", [None, 20])
+def test_labels_and_images_of_their_own(batch: int | None) -> None:
+    method = "bilevel.bome.bome"
+    settings = METHODS[method] | {"batch": batch}
+    check(*side_by_side(digits, method, settings, 2, (0.1, 0.02)), 3)
+
+
+def test_data_that_are_the_same_are_there_once() -> None:
+    """The same images in tensors of their own, the labels of each seed's corruption."""
+    from dataclasses import replace
+
+    tasks = [digits(0), digits(0)]
+    one = tasks[1]
+    rows = one.draw_lower(torch.Generator(), 0, None)
+    other = rows._replace(labels=(rows.labels + 1) % 10)
+    tasks[1] = replace(one, draw_lower=lambda rng, step, size: other)
+    method = "bilevel.bome.bome"
+    side, starts = side_by_side(tasks.__getitem__, method, METHODS[method], 2, (0.1,))
+    check(side, starts, 3)
+    shapes = sorted(tuple(t.shape) for t in side.batches[0].constants)
+    assert shapes == [(2, 500), (100,), (100, 64), (500, 64)]
+
+
+def test_large_data_of_their_own_are_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "LARGE", 1000)
+    method = "bilevel.bome.bome"
+    side, starts = side_by_side(digits, method, METHODS[method], 2, (0.1,))
+    with pytest.raises(Apart):
+        side.ready(starts)
+
+
+def test_what_decides_by_a_number_is_named(context: Context) -> None:
+    node = {
+        "_target_": "algorithms.bilevel.bome.bome",
+        **METHODS["bilevel.bome.bome"],
+        "inner_momentum": 0.0,
+    }
+    own = []
+    for momentum in (0.0, 0.5):
+        chosen = {"inner_momentum": momentum}
+        own.append(Lane(quadratic(context), build(node | chosen), 0, chosen))
+    with pytest.raises(NoGraph, match=r"do not agree on what to do, by eq\(inner_momentum, 0\)"):
+        Side(own, node).ready([first(lane.task, lane.algorithm, 0) for lane in own])
+
+
+TOY = ("-m", "task=toy_minimax", "run.threads=1", "run.dtype=float64", "run.every=5")
+GRID = ("algorithm.lower.lr=.1,.2", "algorithm.outer.lr=.01,.02")  # inner_lr follows lower.lr
+LANES = "vectorize=[algorithm.lower.lr,algorithm.outer.lr]"
+
+
+def rows_of(root: Path) -> dict[str, list[dict[str, Any]]]:
+    found = {}
+    for path in root.glob("*/*/*/history.jsonl"):
+        rows = record.read_history(path)
+        for row in rows:
+            del row["seconds"], row["cpu_seconds"]
+            row.update({key: math.nan for key, number in row.items() if number is None})
+        found[str(path.parent.relative_to(root))] = rows
+    return found
+
+
+def same(a: dict[str, list[dict[str, Any]]], b: dict[str, list[dict[str, Any]]]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        for one, other in zip(a[name], b[name], strict=True):
+            assert one == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+def test_a_sweep_side_by_side(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    command = (*TOY, *GRID, "algorithm=bome", "run.steps=20")
+    single, side = f"run.root={tmp_path}/single", f"run.root={tmp_path}/side"
+    assert main(*command, single).code == 0
+    made = main(*command, side, LANES)
+    assert made.code == 0
+    assert "4 runs: 4 done" in made.out
+    same(rows_of(tmp_path / "single"), rows_of(tmp_path / "side"))
+    for path in (tmp_path / "side").glob("*/*/*/summary.json"):
+        summary = record.read_json(path)
+        assert summary["amortised"] is True
+        assert len(record.read_json(path.with_name("environment.json"))["lanes"]) == 4
+    again = main(*command, side, LANES)
+    assert "4 runs: 4 skipped" in again.out
+
+
+def test_a_lane_that_diverges_ends_alone(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    command = (*TOY, "algorithm=gda", "algorithm.lr=.1,1e200,.2", "run.steps=20")
+    single, side = f"run.root={tmp_path}/single", f"run.root={tmp_path}/side"
+    assert main(*command, single).code == main(*command, side, "vectorize=[algorithm.lr]").code == 1
+    assert "2 done, 1 diverged" in main(*command, side, "vectorize=[algorithm.lr]").out.replace(
+        "skipped", "done"
+    )
+    same(rows_of(tmp_path / "single"), rows_of(tmp_path / "side"))
+
+
+def test_lanes_go_on(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = (*TOY, *GRID, "algorithm=bome", "run.steps=40", "run.checkpoint=0", LANES)
+    whole, parts = f"run.root={tmp_path}/whole", f"run.root={tmp_path}/parts"
+    assert main(*command, whole).code == 0
+    calls = [0]
+    check = stop.check
+
+    def stopping() -> None:
+        calls[0] += 1
+        if calls[0] == 6:
+            raise stop.Preempted(15)
+        check()
+
+    monkeypatch.setattr(stop, "check", stopping)
+    assert main(*command, parts).code == 75
+    notes = [record.read_json(p) for p in (tmp_path / "parts").glob("*/*/*/status.json")]
+    assert [note["status"] for note in notes] == ["preempted"] * 4
+    assert len({note["step"] for note in notes}) == 1
+    assert main(*command, parts).code == 0
+    same(rows_of(tmp_path / "whole"), rows_of(tmp_path / "parts"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("-m", "vectorize=[run.steps]", "run.steps=2,4"), "settings of the algorithm or task"),
+        (("-m", "vectorize=[algorithm.nope]", "seed=0,1"), "there is no such setting"),
+        (("vectorize=[seed]",), "for sweeps"),
+        (("-m", "vectorize=seed", "seed=0,1"), "vectorize"),
+        (("-m", "vectorize=[seed]", "seed=0,1", "run.seconds=1"), "lanes share their time"),
+        (("-m", "vectorize=[seed]", "seed=0,1", "algorithm=af2obo"), "steps are no graph"),
+    ],
+)
+def test_refused(arguments: tuple[str, ...], word: str, main: Main, tmp_path: Path) -> None:  # noqa: F811
+    said = main(*arguments, "task=toy_minimax", "run.threads=1")
+    assert said.code == 2
+    assert word in said.err
+    assert not list((tmp_path / "runs").glob("*/*/*/history.jsonl"))
+
+
+def test_who_goes_with_whom() -> None:
+    def config(seed: int, **algorithm: Any) -> dict[str, Any]:
+        keys = ["seed", "algorithm.lr"]
+        parts = {"task": {}, "run": {}, "algorithm": algorithm, "seed": seed}
+        return {**parts, "vectorize": keys}
+
+    runs = [
+        config(0, lr=0.1, beta=None, T=1),
+        config(1, lr=0.2, beta=None, T=1),
+        config(1, lr=0.2, beta=0.3, T=1),  # a number in place of none
+        config(1, lr=0.2, beta=None, T=2),  # a count
+        config(2, lr=0.2, beta=None, T=1),  # another choice that is not to vectorise
+    ]
+    assert lanes.together(runs, [()] * 4 + [("algorithm.eta=1",)]) == [[0, 1], [2], [3], [4]]
+
+
+def test_memory_is_shared_out(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """With next to no memory each lane is alone, and no time is shared."""
+    made = main(
+        *TOY,
+        "algorithm=gda",
+        "algorithm.lr=.1,.2",
+        "run.steps=5",
+        "run.lanes_gb=1e-9",
+        "vectorize=[algorithm.lr]",
+    )
+    assert made.code == 0
+    for path in (tmp_path / "runs").glob("*/*/*/summary.json"):
+        assert "amortised" not in json.loads(path.read_text())
+
+
+def point(**chosen: Any) -> Point:
+    pairs = tuple((f"algorithm.{key}", value) for key, value in chosen.items())
+    return Point("paper", "row", (("task", "toy_minimax"),), pairs)
+
+
+def test_grid_points_go_side_by_side(tmp_path: Path) -> None:
+    def jobs(*points: Point) -> list[plans.Job]:
+        return [plans.Job(p, 0, f"task/algorithm/{k}") for k, p in enumerate(points)]
+
+    grid = jobs(*(point(lr=lr, eta=eta) for lr in (0.1, 2) for eta in (0.5, 1.0)))
+    assert runner.bundles(grid) == [tuple(grid)]
+    counts = jobs(point(T=1), point(T=10))
+    assert runner.bundles(counts) == [(job,) for job in counts]
+    part = grid[:3]  # no product, which is all that a sweep can be
+    assert runner.bundles(part) == [(job,) for job in part]
+
+    words = runner.command(tuple(grid), tmp_path, [])
+    assert words[3:5] == ["-m", "task=toy_minimax"]
+    assert {"algorithm.lr=0.1,2", "algorithm.eta=0.5,1.0", "seed=0"} <= set(words)
+    assert "vectorize=[algorithm.lr,algorithm.eta]" in words
+    again = plans.Job(point(lr=0.1), 0, "task/algorithm/a", again=True)
+    assert runner.command((again,), tmp_path, [])[-1] == "run.force=true"
+
+
+def test_what_is_no_lane_is_a_run_of_its_own(tmp_path: Path) -> None:
+    jobs = [plans.Job(point(lr=lr), 0, f"task/algorithm/{lr}") for lr in (0.1, 0.2)]
+    begun: list[list[str]] = []
+
+    class Done:
+        def __init__(self, code: int):
+            self.code = code
+
+        def poll(self) -> int:
+            return self.code
+
+        def terminate(self) -> None: ...
+
+    def start(job: plans.Job, command: list[str], log: Path) -> Done:
+        begun.append(command)
+        if "-m" in command[3:]:
+            return Done(2)
+        (tmp_path / job.name).mkdir(parents=True)
+        (tmp_path / job.name / "summary.json").write_text("{}")
+        return Done(0)
+
+    ends = list(runner.carry_out(jobs, start, tmp_path, [], 1, side_by_side=True))
+    assert sorted(end.job.name for end in ends) == [job.name for job in jobs]
+    assert ["-m" in command[3:] for command in begun] == [True, False, False]
+
+
+def test_times_of_lanes_are_no_times(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text('{"step": 0, "seconds": 1.0, "loss": 2.0}\n')
+    summary = {"status": "done", "last": {"loss": 2.0}, "amortised": True}
+    run = plans.Run(plans.Job(point(), 0, "a/b/c"), tmp_path, summary)
+    assert run.history == [{"step": 0, "loss": 2.0}]
+    assert run.last("seconds") is None
+    assert run.last("loss") == 2.0
