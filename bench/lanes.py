@@ -10,7 +10,6 @@ import json
 import math
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
 from bench import launch, lock, stop
 from bench.algorithm import Algorithm
@@ -29,7 +28,7 @@ from bench.run import Diverged, Rounds, Standing, Taken, advance, rounds
 from bench.settings import BadSetting, build
 from bench.symbols import At, NoGraph, Notes, Number, Of
 from bench.task import Task
-from bench.traced import FORMS, Call, Form, compiled, furthest, looped, record, traced
+from bench.traced import FORMS, Call, Form, compiled, furthest, later, looped, record, traced
 
 LARGE = 2**20  # numbers in a tensor of the data
 
@@ -146,7 +145,7 @@ class Side:
         out = batch.call([*stacked, *batches, *batch.constants], numbers, n)
         lanes = zip(*(leaf.unbind() for leaf in out), strict=True)
         return [
-            later(s, n, own, leaves)
+            later(s, n, own, [leaf.clone() for leaf in leaves])  # a view would save all lanes
             for s, own, leaves in zip(standings, batch.forms, lanes, strict=True)
         ]
 
@@ -489,14 +488,6 @@ def carry_out(opened: Sequence[tuple[Opened, dict[str, Any]]]) -> None:
 def set_of(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Each tensor once."""
     return list({id(t): t for t in tensors}.values())
-
-
-def later(s: Standing, n: int, form: Form, leaves: Sequence[Tensor]) -> Standing:
-    """n steps on."""
-    state, info = tree_unflatten([leaf.clone() for leaf in leaves], form.shape)  # a view saves all
-    calls = s.calls + Counter({key: n * count for key, count in form.calls.items()})
-    samples = s.samples + Counter({key: n * count for key, count in form.samples.items()})
-    return s._replace(step=s.step + n, state=state, calls=calls, samples=samples, info=info)
 
 
 def with_numbers(node: dict[str, Any], paths: Sequence[str], notes: Notes) -> dict[str, Any]:

@@ -355,7 +355,6 @@ class Compiled:
     ) -> Standing:
         n = 1
         if not form.asked:
-            n = end - at.step if not form.decisions else 1
             while at.step + n < end and all(
                 d.same(at._replace(step=at.step + n)) for d in form.decisions
             ):
@@ -363,10 +362,7 @@ class Compiled:
         states, _ = tree_flatten(s.state)
         rows = [form.row(now._replace(step=at.step + k)) for k in range(n if form.numbers else 1)]
         numbers = torch.tensor(rows, dtype=torch.float64, device=states[0].device)
-        state, info = tree_unflatten(call([*states, *batches], numbers, n), form.shape)
-        calls = s.calls + Counter({key: n * count for key, count in form.calls.items()})
-        samples = s.samples + Counter({key: n * count for key, count in form.samples.items()})
-        return s._replace(step=s.step + n, state=state, calls=calls, samples=samples, info=info)
+        return later(s, n, form, call([*states, *batches], numbers, n))
 
     def _meet(self, s: Standing) -> None:
         """Add the form of the next step, held against it and the two after it."""
@@ -396,6 +392,14 @@ class Compiled:
         self.forms.insert(0, (form, call))
 
 
+def later(s: Standing, n: int, form: Form, leaves: Sequence[Tensor]) -> Standing:
+    """n steps on, from the leaves of the state and info."""
+    state, info = tree_unflatten(list(leaves), form.shape)
+    calls = s.calls + Counter({key: n * count for key, count in form.calls.items()})
+    samples = s.samples + Counter({key: n * count for key, count in form.samples.items()})
+    return s._replace(step=s.step + n, state=state, calls=calls, samples=samples, info=info)
+
+
 def furthest(before: State, plain: State, other: State) -> float:
     """How far two states after a step are apart, in units of what rounding may make of it."""
     worst = 0.0
@@ -405,9 +409,8 @@ def furthest(before: State, plain: State, other: State) -> float:
             continue
         eps = torch.finfo(b.dtype).eps
         moved, size = (t.abs().nan_to_num(0, 0, 0).max() for t in (b - a, b))
-        allowed = (
-            eps**0.4 * moved + 1000 * eps * size + 10 * eps
-        )  # of a sum that cancels to nothing
+        # the last term: of a sum that cancels to nothing
+        allowed = eps**0.4 * moved + 1000 * eps * size + 10 * eps
         gap = torch.where(b.isfinite() & c.isfinite(), (b - c).abs(), 0.0)
         strange = bool((b.isfinite() != c.isfinite()).any())
         worst = max(worst, math.inf if strange else float((gap / allowed).max()))
