@@ -64,7 +64,7 @@ def hyper_cleaning(
     clamp: bool | None = None,
     bias: Literal["none", "column", "aliased"] | None = None,
     standardise: Literal["none", "scalar", "pixels"] | None = None,
-    resplit: bool | None = None,
+    resplit: bool | Literal["labels"] | None = None,
     c: NonNegative = 0.001,
     upper_data: Literal["validation", "second", "noisy", "clean", "restored"] = "validation",
     recorrupt: NonNegative = 0.0,
@@ -82,7 +82,8 @@ def hyper_cleaning(
     standardise: subtract the training images' mean and divide by their deviation, both scalars
     (bome; stocbio, code) or each pixel's own ("pixels"; one that never changes stays 0).
     resplit: split, corruption and theta_0 follow the run's seed; the released BOME has saved one
-    of each.
+    of each. "labels": corruption and theta_0 do, of one split, so that several seeds, as lanes of
+    one computation, read the same images.
     upper_data: what f is the loss of. "second": val2, as the released stocBiO does not give all
     its methods the same validation set. "noisy": training and validation sets as given, "clean":
     validation and the correctly labelled training part, "restored": validation and training with
@@ -102,7 +103,7 @@ def hyper_cleaning(
     scaled = standardise or ("scalar" if bome or code else "none")
     seed = context.seed if (resplit if resplit is not None else not (code and bome)) else 0
 
-    split = load(data, context, "hyper_cleaning", seed)
+    split = load(data, context, "hyper_cleaning", 0 if resplit == "labels" else seed)
     truth, n = split.train.labels, len(split.train.labels)
     once = corrupted(truth, corruption, redraw, generator("corruption", seed))
     walk = Recorrupted(truth, corruption, redraw, recorrupt, seed) if recorrupt else None

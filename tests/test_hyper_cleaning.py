@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +69,20 @@ def test_fixed_split_of_the_released_code_ignores_the_seed() -> None:
 
     assert torch.equal(theta("code", 0), theta("code", 1))
     assert not torch.equal(theta("paper", 0), theta("paper", 1))
+
+
+def test_labels_and_start_alone_follow_the_seed() -> None:
+    def parts(seed: int, **settings: Any) -> tuple[torch.Tensor, ...]:
+        task = hyper_cleaning(Context(seed=seed), DIGITS, Pretraining(steps=3), **settings)
+        batch = Draw(task, seed, 0).g()
+        return batch.features, batch.labels, task.init(generator())[1]
+
+    first, second = parts(0, resplit="labels"), parts(1, resplit="labels")
+    assert torch.equal(first[0], second[0])
+    assert not torch.equal(first[1], second[1])
+    assert not torch.equal(first[2], second[2])
+    for a, b in zip(first, parts(0), strict=True):
+        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("visits", [0.1, 1.0, 2.5])
