@@ -115,8 +115,9 @@ def main() -> None:
     def cleaning(seed: int, lr: float) -> Opened:
         return opened(
             "task=hyper_cleaning", f"task/data={options.data}", "algorithm=bome",
-            "task.references=false", "task.pretraining.steps=0", f"seed={seed}", "task.resplit=labels",
-            f"algorithm.outer.lr={lr}", f"run.threads={options.threads}", "run.root=/nonexistent",
+            "task.references=false", "task.pretraining.steps=0", "task.resplit=labels",
+            f"seed={seed}", f"algorithm.outer.lr={lr}", f"run.threads={options.threads}",
+            "run.root=/nonexistent",
         )  # fmt: skip
 
     with torch.no_grad():

@@ -24,7 +24,7 @@ from bench.settings import Finite, Fraction, Natural, NonNegative, Positive, Rat
 from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
 from bench.view import Histogram, histogram
 from tasks.data.images import Images, Part, Split, load
-from tasks.linear import Rows, curved, logits, residual, sample_losses, transposed_product
+from tasks.linear import Rows, curved, logits, residual, sample_losses, slope, transposed_product
 from tasks.pretraining import descended, kept
 
 Protocol = Literal["bome", "stocbio"]
@@ -306,8 +306,13 @@ def _upper_grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
     f_x = torch.zeros_like(x) if "x" in wrt else None  # f does not see the weights
     if "y" not in wrt:
         return f_x, None
-    r = residual(logits(y, batch.features), batch.labels).div_(len(batch.labels))
-    return f_x, transposed_product(r, batch.features)
+    return f_x, slope(y, batch.features, batch.labels, _equal(batch))
+
+
+def _equal(part: Rows | Part) -> Tensor:
+    """A mean's weights, [n]."""
+    n = len(part.labels)
+    return part.features.new_full((n,), 1 / n)
 
 
 def _lower_derivatives(
@@ -323,21 +328,24 @@ def _lower_derivatives(
 
     def scaled_weights(x: Tensor, batch: Rows) -> Tensor:
         w = weights(x if batch.numbers is None else x[batch.numbers])
-        return (w / len(batch.labels))[:, None]
+        return w / len(batch.labels)
 
     def grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
+        if "x" not in wrt:
+            w = scaled_weights(x, batch)
+            return None, slope(y, batch.features, batch.labels, w).add_(y, alpha=2 * c)
         z = logits(y, batch.features)
-        g_x = over_batch(x, sample_losses(z, batch.labels), batch) if "x" in wrt else None
+        g_x = over_batch(x, sample_losses(z, batch.labels), batch)
         if "y" not in wrt:
             return g_x, None
-        r = residual(z, batch.labels) * scaled_weights(x, batch)
+        r = residual(z, batch.labels) * scaled_weights(x, batch)[:, None]
         return g_x, transposed_product(r, batch.features).add_(y, alpha=2 * c)
 
     def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
         r = residual(logits(y, batch.features), batch.labels)
-        w = scaled_weights(x, batch)
+        w = scaled_weights(x, batch)[:, None]
 
-        def slope() -> Tensor:
+        def at() -> Tensor:
             return transposed_product(r * w, batch.features).add_(y, alpha=2 * c)
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
@@ -349,7 +357,7 @@ def _lower_derivatives(
             hessian = transposed_product(curved(p, u) * w, batch.features)
             return mixed, hessian.add_(v, alpha=2 * c)
 
-        return slope, product
+        return at, product
 
     return Derivatives(grad, linearise)
 
@@ -374,8 +382,8 @@ def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Con
     """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
 
     def push(y: Tensor, velocity: Tensor) -> Tensor:
-        r = residual(logits(y, on.features), on.labels).div_(len(on.labels))
-        return how.momentum * velocity + transposed_product(r, on.features) + 2 * how.l2 * y
+        grad = slope(y, on.features, on.labels, _equal(on))
+        return how.momentum * velocity + grad + 2 * how.l2 * y
 
     def score(y: Tensor) -> Tensor:
         return F.cross_entropy(logits(y, val2.features), val2.labels)

@@ -21,6 +21,8 @@ from tasks.linear import (
     residual,
     sample_losses,
     scores,
+    slope,
+    slopes,
     softmax,
     transposed_product,
 )
@@ -48,6 +50,9 @@ def test_products_are_the_plain_ones(n: int) -> None:
     close(softmax(z), torch.softmax(X @ y.T, 1))
     close(residual(z, labels), torch.softmax(X @ y.T, 1) - F.one_hot(labels, CLASSES))
     close(sample_losses(z, labels), F.cross_entropy(X @ y.T, labels, reduction="none"))
+    w, leaf = drawn(1, n)[0], y.clone().requires_grad_()
+    loss = (w * F.cross_entropy(X @ leaf.T, labels, reduction="none")).sum()
+    close(slope(y, X, labels, w), torch.autograd.grad(loss, leaf)[0])
 
 
 def test_few_rows_have_the_bits_of_the_plain_products() -> None:
@@ -69,6 +74,31 @@ def test_operators_keep_torchs_rules(operator: torch.library.CustomOpDef) -> Non
     assert torch.autograd.gradgradcheck(operator, small)
 
 
+def test_the_gradients_operator_keeps_torchs_rules() -> None:
+    X, y = drawn(103, WIDTH), drawn(2, CLASSES, WIDTH)
+    labels, w = torch.arange(103)[None] % CLASSES, drawn(2, 103)
+    torch.library.opcheck(slopes, (y, X, labels, w), test_utils=RULES)
+
+
+@pytest.mark.parametrize("dims", [(0, None, None), (None, 0, None), (0, 0, 0), (None, None, 0)])
+def test_gradients_in_lanes(dims: tuple[int | None, ...]) -> None:
+    """Weights, labels and sample weights of each lane, or the same for all; vmap in vmap too."""
+    n, lanes = MANY + 37, 3
+    X, y = drawn(n, WIDTH), drawn(2, lanes, CLASSES, WIDTH)
+    labels = torch.randint(CLASSES, (2, lanes, n), generator=generator("labels"))
+    w = drawn(2, lanes, n)
+
+    def gradient(*own: Tensor) -> Tensor:
+        return slope(own[0], X, *own[1:])
+
+    chosen = [t if d == 0 else t[0, 0] for t, d in zip((y, labels, w), dims, strict=True)]
+    found = torch.func.vmap(torch.func.vmap(gradient, dims), dims)(*chosen)
+    for i in range(2):
+        for j in range(lanes):
+            own = [t[i, j] if d == 0 else t for t, d in zip(chosen, dims, strict=True)]
+            close(found[i, j], gradient(*own))
+
+
 @pytest.mark.parametrize("features", [None, 0])
 @pytest.mark.parametrize("n", SIZES[::2])
 def test_lanes_are_their_single_products(n: int, features: int | None) -> None:
@@ -82,9 +112,11 @@ def test_lanes_are_their_single_products(n: int, features: int | None) -> None:
         return transposed_product(residual(logits(y, X), labels) * w[:, None], X)
 
     found = torch.func.vmap(gradient, (0, 0, 0, features))(y, w, labels, X)
+    alone = torch.func.vmap(slope, (0, features, 0, 0))(y, X, labels, w)
     for lane in range(lanes):
         own = X if features is None else X[lane]
         close(found[lane], gradient(y[lane], w[lane], labels[lane], own))
+        close(alone[lane], found[lane])
 
 
 def test_lanes_read_the_features_once() -> None:
@@ -124,6 +156,7 @@ def test_derivatives_of_many_rows_are_autograds(many: Task) -> None:
         "g": (o.g(x, y, zeta), g),
         "g_x": (o.grad_g(x, y, zeta)[0], g_x),
         "g_y": (o.grad_g(x, y, zeta)[1], g_y),
+        "g_y alone": (o.g_y(x, y, zeta), g_y),
         "slope": (at, g_y),
         "mixed": (products.xy(v), mixed),
         "hessian": (products.yy(v), curved),
@@ -154,7 +187,8 @@ def test_a_whole_gradient_in_lanes(many: Task) -> None:
 
     def lane(x: Tensor, y: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         o = Oracle(many)
-        return *o.grad_g(x, y, zeta), *o.products(x, y, zeta).both(v), *o.grad_f(x, y, zeta)
+        both = *o.products(x, y, zeta).both(v), *o.grad_f(x, y, zeta)
+        return *o.grad_g(x, y, zeta), o.g_y(x, y, zeta), *both
 
     together = torch.func.vmap(lane)(x, y, v)
     for i in range(2):

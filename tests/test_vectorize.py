@@ -298,12 +298,19 @@ def test_what_is_no_lane_is_a_run_of_its_own(tmp_path: Path) -> None:
     def start(job: plans.Job, command: list[str], log: Path) -> Done:
         begun.append(command)
         if "-m" in command[3:]:
+            log.write_text("bench: vectorize=[algorithm.lr]: it decides; write vectorize=[]\n")
             return Done(2)
         (tmp_path / job.name).mkdir(parents=True)
         (tmp_path / job.name / "summary.json").write_text("{}")
         return Done(0)
 
-    ends = list(runner.carry_out(jobs, start, tmp_path, [], 1, side_by_side=True))
+    told: list[tuple[int, str]] = []
+
+    def parted(count: int, ended: runner.Ended) -> None:
+        told.append((count, ended.reason(tmp_path)))
+
+    ends = list(runner.carry_out(jobs, start, tmp_path, [], 1, side_by_side=True, parted=parted))
+    assert told == [(2, "vectorize=[algorithm.lr]: it decides; write vectorize=[]")]
     assert sorted(end.job.name for end in ends) == [job.name for job in jobs]
     assert ["-m" in command[3:] for command in begun] == [True, False, False]
 

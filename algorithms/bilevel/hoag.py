@@ -62,8 +62,9 @@ def hoag(
 
         f, (f_x, f_y) = o.f(s.x, y, xi), o.grad_f(s.x, y, xi)
         size = s.sizes[1] if draw.step else f_y.norm()
-        v = cg(o.g_yy(s.x, y, zeta), f_y, Q, start=s.v, residual=now * float(size))  # line 3
-        p = f_x - o.g_xy(s.x, y, zeta)(v)  # line 4
+        products = o.products(s.x, y, zeta)
+        v = cg(products.yy, f_y, Q, start=s.v, residual=now * float(size))  # line 3
+        p = f_x - products.xy(v)  # line 4
 
         if lr == "adaptive":
             first = (p.norm() * p.numel() ** 0.5).clamp(min=1e-3)

@@ -211,6 +211,9 @@ def carry_out(
                 at_once,
                 lambda job: bar.update(task, now=f"{job.point.row} ({job.point.variant})"),
                 side_by_side,
+                lambda count, ended: err.print(
+                    f"{count} grid points of {ended.job.point.row} one by one: {ended.reason(root)}"
+                ),
             ):
                 job = ended.job
                 tried.add(job.name)

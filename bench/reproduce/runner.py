@@ -196,11 +196,13 @@ def carry_out(
     at_once: int,
     started: Callable[[Job], None] = lambda job: None,
     side_by_side: bool = False,
+    parted: Callable[[int, Ended], None] = lambda count, ended: None,
 ) -> Iterator[Ended]:
     """Run them all, `at_once` at a time; gives each as it ends, whatever its exit code.
 
     side_by_side: grid points as lanes of one process where their method can be; times are then
-    shares."""
+    shares. parted: told how many of them are run one by one instead, and how the process of all
+    ended."""
     logs = root / ".reproduce" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     waiting = list(reversed(bundles(jobs) if side_by_side else [(job,) for job in jobs]))
@@ -224,6 +226,7 @@ def carry_out(
                     ]
                     if len(bundle) > 1 and left:  # what is no lane is a run of its own
                         waiting += [(job,) for job in reversed(left)]
+                        parted(len(left), Ended(left[0], code, log))
                     for job in bundle:
                         if len(bundle) == 1 or job not in left:
                             yield Ended(job, code if len(bundle) == 1 else _code(job, root), log)
