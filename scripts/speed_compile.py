@@ -1,35 +1,48 @@
 """What compiled steps and lanes save: uv run python scripts/speed_compile.py [--data mnist]
 
-A toy run by `run.compile=true` against the plain one, recording and compiling apart and together;
-seeds and step sizes of BOME (T = 10) on hyper-cleaning as lanes of one computation against a single
-run. All are seconds of steps, measuring not included, each contender's runs interleaved, the
-fastest of them. Results are compared before any time is printed.
+A toy run by `run.compile=true` against the plain one and torch's own compiler, which small graphs
+do not go to, without and with the time to record and compile; seeds and step sizes of BOME (T = 10)
+on hyper-cleaning as lanes of one computation against one run after the other. All are seconds of
+steps, measuring not included; of every method all contenders have their turn, --repeats times.
+Results are compared before any time is taken.
 """
 
 import argparse
 import copy
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as bench.main has it where nobody else wants the cores
+os.environ["GOMP_SPINCOUNT"] = "20000"
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # its second time would not be its first
+
+import speed_record
 import torch
 from hydra import compose, initialize_config_module
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
+from torch.fx import GraphModule
 
 from bench.lanes import Side, lanes_of
 from bench.launch import Opened, beginnings, built, place, resolved, settled
+from bench.reproduce.speed import ratio
 from bench.run import Standing, advance
 from bench.settings import build
-from bench.traced import Compiled, furthest
+from bench.traced import Call, Compiled, by_torch, furthest, looped, traced
 
 STEP_SIZES = [0.01 * 1.3**k for k in range(20)]
+Contenders = Mapping[str, Callable[[], Any]]  # the first is ours
+Lines = list[dict[str, Any]]
 
 
 def opened(*settings: str) -> Opened:
     with initialize_config_module("conf", version_base="1.3"):
-        config = resolved(compose("config", list(settings)))
+        config = resolved(compose("config", [*settings, "run.root=/nonexistent"]))
     name, folder = place(config)
     old = beginnings(config, folder)
     return built(config, name, folder, settled(config, folder, old), old)
@@ -49,86 +62,124 @@ def single(run: Opened, steps: int) -> Standing:
     return s
 
 
-def seconds(*contenders: Callable[[], Any], repeats: int) -> list[float]:
-    found: list[list[float]] = [[] for _ in contenders]
+def turns(method: str, contenders: Contenders, repeats: int, notes: Sequence[str]) -> Lines:
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
-        for times, contender in zip(found, contenders, strict=True):
+        for name, work in contenders.items():
             begin = time.perf_counter()
-            contender()
-            times.append(time.perf_counter() - begin)
-    return [min(times) for times in found]
+            work()
+            seconds[name].append(time.perf_counter() - begin)
+    return [
+        {"method": method, "name": name, "seconds": taken, "note": note}
+        for (name, taken), note in zip(seconds.items(), notes, strict=True)
+    ]
 
 
-def toy(table: Table, repeats: int, threads: int) -> None:
+def by_torchs_compiler(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
+    return looped(by_torch(traced(torch.func.functionalize(graph), inputs), inputs), states)
+
+
+def toy(threads: int, repeats: int) -> Lines:
     run = opened(
-        "task=toy_coreset", "algorithm=bome", "task.variant=code", f"run.threads={threads}",
-        "run.root=/nonexistent",
-    )  # fmt: skip
-    begin = time.perf_counter()
-    compiled = Compiled(run.task, run.algorithm, 0)
-    after = compiled(run.start, 1).standing
-    making = time.perf_counter() - begin
-    assert furthest(run.start.state, single(run, 1).state, after.state) <= 1
-    plain, fast = seconds(
-        lambda: single(run, 5000), lambda: compiled(run.start, 5000), repeats=repeats
+        "task=toy_coreset", "algorithm=bome", "task.variant=code", f"run.threads={threads}"
     )
-    both = 4 * plain / (making + 4 * fast)
-    table.add_row("toy, 5,000 steps", f"{plain:.3g} s", f"{fast:.3g} s", f"{plain / fast:.3g}")
-    table.add_row(
-        f"toy, 20,000 steps, compiling ({making:.2g} s) too",
-        f"{4 * plain:.3g} s",
-        f"{making + 4 * fast:.3g} s",
-        f"{both:.3g}",
+
+    def steps(make: Any) -> Compiled:
+        made = Compiled(run.task, run.algorithm, 0, make)
+        after = made(run.start, 1).standing
+        assert furthest(run.start.state, single(run, 1).state, after.state) <= 1
+        return made
+
+    ours, theirs = steps(None), steps(by_torchs_compiler)
+    made = turns(
+        "toy, 5,000 steps",
+        {
+            "run.compile": lambda: ours(run.start, 5000),
+            "eager": lambda: single(run, 5000),
+            "torch's compiler": lambda: theirs(run.start, 5000),
+        },
+        repeats,
+        ["compiled before", "", "compiled before"],
+    )
+    return made + turns(
+        "toy, 20,000 steps",
+        {
+            "run.compile": lambda: steps(None)(run.start, 20_000),
+            "eager": lambda: single(run, 20_000),
+            "torch's compiler": lambda: steps(by_torchs_compiler)(run.start, 20_000),
+        },
+        repeats,
+        ["with compiling", "", "with compiling"],
     )
 
 
-def lanes(
-    table: Table, words: str, runs: Sequence[Opened], steps: int, repeats: int, compile: bool
-) -> None:
+def lanes(method: str, runs: Sequence[Opened], steps: int, repeats: int, compile: bool) -> Lines:
     side = Side(lanes_of(runs), runs[0].config["algorithm"], compile)
     starts = [run.start for run in runs]
     side.ready(starts)
     after = side(starts, 1)
     for run, s in ((runs[0], after[0]), (runs[-1], after[-1])):
         assert furthest(run.start.state, single(run, 1).state, s.state) <= 1
-    alone, together = seconds(
-        lambda: single(runs[0], steps), lambda: side(starts, steps), repeats=repeats
+    found = turns(
+        method,
+        {
+            "lanes": lambda: side(starts, steps),
+            "one after the other": lambda: [single(run, steps) for run in runs],
+        },
+        repeats,
+        ["", ""],
     )
-    table.add_row(words, f"{alone:.3g} s", f"{together:.3g} s", f"{together / alone:.3g}")
+    ours, theirs = (line["seconds"] for line in found)
+    alone = [each / len(runs) for each in theirs]
+    found[0]["note"] = f"{ratio(alone, ours).text} times a single run"
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", default="digits", choices=["digits", "mnist"])
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2, help="of the lanes")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="lanes compiled too")
     parser.add_argument("--only", choices=["toy", "lanes"])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a record of speed")
     options = parser.parse_args()
-    table = Table(
-        "", "single or plain", "lanes or compiled", "ratio", box=None,
-        caption=f"{options.threads} threads of {os.cpu_count()}; ratio: of a toy how many times "
-        "faster, of lanes how many single runs they cost",
-    )  # fmt: skip
 
     def cleaning(seed: int, lr: float) -> Opened:
         return opened(
             "task=hyper_cleaning", f"task/data={options.data}", "algorithm=bome",
             "task.references=false", "task.pretraining.steps=0", "task.resplit=labels",
             f"seed={seed}", f"algorithm.outer.lr={lr}", f"run.threads={options.threads}",
-            "run.root=/nonexistent",
         )  # fmt: skip
 
+    load, lines = os.getloadavg()[0], Lines()
     with torch.no_grad():
         if options.only != "lanes":
-            toy(table, options.repeats, options.threads)
+            lines += toy(options.threads, options.repeats)
         if options.only != "toy":
             rest = options.steps, options.repeats, options.compile
-            first = cleaning(0, STEP_SIZES[0])
-            lanes(table, "20 step sizes", [sized(first, lr) for lr in STEP_SIZES], *rest)
-            lanes(table, "5 seeds of one split", [cleaning(seed, 0.01) for seed in range(5)], *rest)
-    Console().print(table)
+            one = cleaning(0, STEP_SIZES[0])
+            many = [sized(one, lr) for lr in STEP_SIZES]
+            lines += lanes(f"BOME on {options.data}, 20 step sizes", many, *rest)
+            seeds = [cleaning(seed, 0.01) for seed in range(5)]
+            lines += lanes(f"BOME on {options.data}, 5 seeds of one split", seeds, *rest)
+    table = Table("", "", "s", "theirs / ours", "", box=None)
+    for method, group in groupby(lines, key=lambda line: line["method"]):
+        first, *others = group
+        for line in (first, *others):
+            taken = line["seconds"]
+            table.add_row(
+                method if line is first else "",
+                line["name"],
+                f"{min(taken):.3g} to {max(taken):.3g}",
+                "" if line is first else ratio(first["seconds"], taken).text,
+                line["note"],
+            )
+    Console(width=130).print(table)
+    if options.json:
+        title = "Compiled steps and lanes, float32"
+        speed_record.write(options.json, title, lines, threads=options.threads, load=load)
 
 
 if __name__ == "__main__":
