@@ -63,7 +63,8 @@ LANES = 6
 TOLERANCE = 1e-4  # of |a - b| / |b|
 BOME_LOOP = f"1 grad_f, {T + 2} grad_g: the first inner step's gradient again for q"
 BOAT = "boat-torch==1.1.*"
-PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "scores", "gathered")
+PRODUCTS = dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "linear", "scores", "gathered"), 1)
+PRODUCTS["slopes"] = 2  # there and back
 PEERS = "uv run --group peers python scripts/speed.py"
 
 
@@ -166,8 +167,8 @@ class Passes(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if op.overloadpacket.__name__ in PRODUCTS:
-            self.count += any(isinstance(t, Tensor) and t.numel() >= self.least for t in args)
+        if any(isinstance(t, Tensor) and t.numel() >= self.least for t in args):
+            self.count += PRODUCTS.get(op.overloadpacket.__name__, 0)
         return op(*args, **(kwargs or {}))
 
 
