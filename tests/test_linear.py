@@ -74,9 +74,10 @@ def test_operators_keep_torchs_rules(operator: torch.library.CustomOpDef) -> Non
     assert torch.autograd.gradgradcheck(operator, small)
 
 
-def test_the_gradients_operator_keeps_torchs_rules() -> None:
-    X, y = drawn(103, WIDTH), drawn(2, CLASSES, WIDTH)
-    labels, w = torch.arange(103)[None] % CLASSES, drawn(2, 103)
+@pytest.mark.parametrize("lanes", [2, 5])
+def test_the_gradients_operator_keeps_torchs_rules(lanes: int) -> None:
+    X, y = drawn(103, WIDTH), drawn(lanes, CLASSES, WIDTH)
+    labels, w = torch.arange(103)[None] % CLASSES, drawn(lanes, 103)
     torch.library.opcheck(slopes, (y, X, labels, w), test_utils=RULES)
 
 
