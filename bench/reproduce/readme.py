@@ -59,10 +59,7 @@ def summary(found: list[Found], link: str) -> str:
             f"`{entry.artifact.id}`",
             entry.artifact.spec.title,
             f"{entry.budget}, {runs(entry)}",
-            *(
-                counted(entry.verdicts[variant].values()) if variant in entry.verdicts else "·"
-                for variant in VARIANTS
-            ),
+            *(counted(entry.verdicts.get(variant, {}).values()) or "·" for variant in VARIANTS),
         ]
         for entry in found
     ]
@@ -115,8 +112,10 @@ def counted(group: Iterable[records.ClaimRecord]) -> str:
 
 
 def runs(entry: Found) -> int:
-    """The most runs that a claim of these rests on."""
-    return max((len(part.values) for claim in claims([entry]) for part in claim.parts), default=0)
+    """The most runs that a claim of these rests on; that a row has, where there is no claim."""
+    of_claims = [len(part.values) for claim in claims([entry]) for part in claim.parts]
+    rows = [len(row.seeds) for group in entry.record.rows.values() for row in group.values()]
+    return max(of_claims or rows, default=0)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
