@@ -380,9 +380,10 @@ def _accuracy(y: Tensor, part: Part) -> Tensor:
 
 def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Context) -> Tensor:
     """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
+    equal = _equal(on)
 
     def push(y: Tensor, velocity: Tensor) -> Tensor:
-        grad = slope(y, on.features, on.labels, _equal(on))
+        grad = slope(y, on.features, on.labels, equal)
         return how.momentum * velocity + grad + 2 * how.l2 * y
 
     def score(y: Tensor) -> Tensor:
