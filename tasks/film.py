@@ -182,6 +182,8 @@ class Resnet:
                 found.append((mean, variance))
             return F.batch_norm(h, None, None, scale, shift, training=True, eps=EPS)
 
+        # channels last: a gradient takes .8 of the time on a CPU, of 20 filters and 50 images
+        images = images.contiguous(memory_format=torch.channels_last)
         h = F.max_pool2d(F.relu(convolved(images, 1)), 3, 2, 1)
         for _, _, stride in self.blocks:
             z = convolved(F.relu(convolved(h, stride)), 1)
