@@ -35,6 +35,7 @@ from bench.settings import BadSetting, build, checked
 from bench.stream import joined, reservoir, ring
 from bench.task import Context, Task
 from bench.view import heatmap
+from tasks.batch_norm import batch_norm
 from tasks.continual import permuted_mnist, read, split_cifar
 from tasks.data.images import Images
 from tasks.film import Mlp, Resnet
@@ -478,6 +479,20 @@ def test_each_split_task_has_classes_of_its_own() -> None:
         assert task.stream.logits(x, y, every).shape == (tasks * 60, 5)
     with pytest.raises(BadSetting, match=r"task\.tasks=12: there are 11 of 5 classes"):
         split_cifar(CONTEXT, tasks=12)
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_batch_normalisations_derivatives(format: torch.memory_format) -> None:
+    """Values are torch's own, both derivatives those of finite differences."""
+    rng = generator("norm")
+    h, scale, shift = (
+        torch.randn(shape, generator=rng, dtype=torch.float64) for shape in ((3, 4, 2, 5), 4, 4)
+    )
+    given = [t.requires_grad_() for t in (h.contiguous(memory_format=format), scale, shift)]
+    expected = F.batch_norm(h, None, None, scale, shift, training=True)
+    torch.testing.assert_close(batch_norm(*given), expected, rtol=1e-12, atol=1e-12)
+    assert torch.autograd.gradcheck(batch_norm, given)
+    assert torch.autograd.gradgradcheck(batch_norm, given)
 
 
 @pytest.mark.parametrize("embedding", [0, 3])

@@ -1,0 +1,91 @@
+"""Batch normalisation whose Hessian-vector products take little more than its gradients.
+
+Torch's own second derivative goes through some twenty tensors of the size of h; here there are two
+calls of the fused first derivative and two weighted sums. With one set of steps of a ResNet-18 of
+20 filters unrolled over 50 images, all of it takes .7 of the time on a CPU.
+
+Of h [n, C, ...] per channel, with N = n times the places, r = 1 / sqrt(var + eps), xh = (h - mean) r
+and A u = u - mean(u) - xh mean(u xh), which is symmetric:
+
+    out = s xh + b,   h' = s r A g,   s' = sum(g xh),   b' = sum(g)
+
+are the value and the first derivative for g = dL/dout. With u, v and w for h', s' and b', the
+derivatives of <u, h'> + <v, s'> + <w, b'> are
+
+    by g:  s r A u + v xh + w
+    by s:  q = r <u, A g> = r (<u, g> - sum(u) sum(g) / N - <u, xh> <g, xh> / N)
+    by h:  r A (v g - s r (u <g, xh> + g <u, xh>) / N) - xh s r q / N.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+EPS = 1e-5  # torch's own
+
+
+def batch_norm(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """scale (h - mean) / sqrt(var + eps) + shift, by the mean and variance of h's channels.
+
+    h: [n, C, height, width]; scale, shift: [C]. Can be differentiated twice; a third time raises
+    RuntimeError."""
+    return _Norm.apply(h, scale, shift)
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        out, mean, r = torch.native_batch_norm(h, scale, shift, None, None, True, 0.0, EPS)
+        ctx.save_for_backward(h, scale, mean, r)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return _Slope.apply(g, *ctx.saved_tensors)
+
+
+class _Slope(torch.autograd.Function):
+    """The first derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, h: Tensor, s: Tensor, mean: Tensor, r: Tensor) -> Any:
+        ctx.save_for_backward(g, h, s, mean, r)
+        return _slopes(g, h, s, mean, r)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, u: Tensor, v: Tensor, w: Tensor) -> Any:
+        g, h, s, mean, r = ctx.saved_tensors
+        N = h.numel() / len(s)
+        r_Au, u_xh, u_1 = _slopes(u, h, None, mean, r)
+        r_Ag, g_xh, g_1 = _slopes(g, h, None, mean, r)
+        q = r * (_rows(u).mul(_rows(g)).sum(0) - (u_1 * g_1 + u_xh * g_xh) / N)
+        by_g = _weighted(w - v * r * mean, (s, r_Au), (v * r, h))
+        xh = -s * r**2 * q / N  # times h - mean
+        by_h = _weighted(
+            -xh * mean, (-s * r * g_xh / N, r_Au), (v - s * r * u_xh / N, r_Ag), (xh, h)
+        )
+        return by_g, by_h, q, None, None
+
+
+def _slopes(
+    g: Tensor, h: Tensor, s: Tensor | None, mean: Tensor, r: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """s r A g, sum(g xh), sum(g); s None: 1."""
+    mask = [True, True, True]
+    return torch.ops.aten.native_batch_norm_backward(g, h, s, None, None, mean, r, True, EPS, mask)
+
+
+def _weighted(constant: Tensor, *terms: tuple[Tensor, Tensor]) -> Tensor:
+    """constant + sum of weight times tensor, the constant and weights per channel."""
+    total = constant[:, None, None]
+    for weight, tensor in terms:
+        total = torch.addcmul(total, tensor, weight[:, None, None])
+    return total
+
+
+def _rows(h: Tensor) -> Tensor:
+    """[n height width, C]: of images with channels last, without a copy."""
+    return h.permute(0, 2, 3, 1).flatten(0, 2)
