@@ -4,8 +4,8 @@ Torch's own second derivative goes through some twenty tensors of the size of h;
 calls of the fused first derivative and two weighted sums. With one set of steps of a ResNet-18 of
 20 filters unrolled over 50 images, all of it takes .7 of the time on a CPU.
 
-Of h [n, C, ...] per channel, with N = n times the places, r = 1 / sqrt(var + eps), xh = (h - mean) r
-and A u = u - mean(u) - xh mean(u xh), which is symmetric:
+Of h [n, C, ...] per channel, N values each, with xh = (h - mean) r, r = 1 / sqrt(var + eps) and
+A u = u - mean(u) - xh mean(u xh), which is symmetric:
 
     out = s xh + b,   h' = s r A g,   s' = sum(g xh),   b' = sum(g)
 
