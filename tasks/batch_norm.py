@@ -1,8 +1,8 @@
-"""Batch normalisation whose Hessian-vector products take little more than its gradients.
+"""Batch normalisation whose second derivative is made of two first ones.
 
-Torch's own second derivative goes through some twenty tensors of the size of h; here there are two
-calls of the fused first derivative and two weighted sums. With one set of steps of a ResNet-18 of
-20 filters unrolled over 50 images, all of it takes .7 of the time on a CPU.
+Torch's own is a long chain of operations on tensors of the size of h; here there are two calls of
+the fused first derivative and two weighted sums. The gradient through two unrolled steps of a
+ResNet-18 of 20 filters, on 50 images, takes .7 of the time on a CPU.
 
 Of h [n, C, ...] per channel, N values each, with xh = (h - mean) r, r = 1 / sqrt(var + eps) and
 A u = u - mean(u) - xh mean(u xh), which is symmetric:
@@ -63,10 +63,8 @@ class _Slope(torch.autograd.Function):
         r_Ag, g_xh, g_1 = _slopes(g, h, None, mean, r)
         q = r * (_rows(u).mul(_rows(g)).sum(0) - (u_1 * g_1 + u_xh * g_xh) / N)
         by_g = _weighted(w - v * r * mean, (s, r_Au), (v * r, h))
-        xh = -s * r**2 * q / N  # times h - mean
-        by_h = _weighted(
-            -xh * mean, (-s * r * g_xh / N, r_Au), (v - s * r * u_xh / N, r_Ag), (xh, h)
-        )
+        k = -s * r**2 * q / N  # of h - mean = xh / r
+        by_h = _weighted(-k * mean, (-s * r * g_xh / N, r_Au), (v - s * r * u_xh / N, r_Ag), (k, h))
         return by_g, by_h, q, None, None
 
 
