@@ -201,8 +201,8 @@ class Side:
         apart = []
         for each in zip(*(graphs[id(form)][1] for form in forms), strict=True):
             same = all(t is each[0] or torch.equal(t, each[0]) for t in set_of(each))
-            if not same and each[0].numel() > LARGE:
-                raise Apart("its lanes have large data of their own")
+            if not same and (each[0].numel() > LARGE or len({t.shape for t in each}) > 1):
+                raise Apart("its lanes have data of their own, large or of different shapes")
             apart.append((each[0], None) if same else (torch.stack(each), 0))
         example = forms[0].example
         flat = [*example, *constants]

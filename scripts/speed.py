@@ -2,7 +2,7 @@
 
     uv run --group peers python scripts/speed.py [--boat]
     uv run --group peers python scripts/speed.py --problem newsgroups
-    uv run python scripts/speed.py --problem gradient
+    uv run python scripts/speed.py --problem gradient [--images mnist]
     uv run python scripts/speed.py --few-shot      (see speed_few_shot.py)
     uv run python scripts/speed.py --continual     (see speed_continual.py)
 
@@ -10,9 +10,10 @@ Softmax regression, full batch, float32, 2 threads, T = 10 inner steps, K = 10 p
 linear system. Before a pair is timed its hypergradients (for BOME: both directions of the step)
 must agree; then repeats are interleaved and the median is printed.
 
-hyper_cleaning: synthetic data of MNIST's shape; the peers differentiate `lower_loss` and
-`upper_loss` below, ours is the task of tasks/hyper_cleaning.py. BOAT wants an older numpy: with
---boat it gets an environment of its own.
+hyper_cleaning: made-up images of MNIST's shape, ink everywhere, or with --images MNIST's or
+Fashion-MNIST's own; the peers differentiate `lower_loss` and `upper_loss` below, ours is the task
+of tasks/hyper_cleaning.py. BOAT wants an older numpy: with --boat it gets an environment of its
+own.
 newsgroups: the real 20 Newsgroups, 5,657 x 130,107 for training, and the task of
 tasks/newsgroups.py; its peers differentiate losses of COO matrices, as both released codes do.
 gradient: the gradient of hyper_cleaning's g in y alone, of one lane and of LANES of them, each with
@@ -40,7 +41,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import torch
@@ -135,18 +136,31 @@ def upper_loss(y: Tensor, val: Rows) -> Tensor:
     return F.cross_entropy(val.features @ y.T, val.labels)
 
 
-def synthetic(rows: int, device: str = "cpu") -> Problem:
-    """Sparse pixels in [0, 1], labels of a random linear model, half the training ones redrawn."""
+def images(
+    name: Literal["made-up", "mnist", "fashion_mnist"], rows: int, root: Path, device: str = "cpu"
+) -> Problem:
+    """So many training images and a tenth as many for f, half of the training labels redrawn.
+
+    made-up: sparse pixels in [0, 1], labels of a random linear model. Raises BadSetting.
+    """
     rng = torch.Generator().manual_seed(0)
-    teacher = torch.randn(CLASSES, PIXELS, generator=rng)
+    sizes = rows, max(rows // 10, CLASSES)
+    if name == "made-up":
+        teacher = torch.randn(CLASSES, PIXELS, generator=rng)
 
-    def part(n: int) -> Rows:
-        pixels = torch.rand(n, PIXELS, generator=rng)
-        pixels = (pixels - 0.8).clamp(min=0) * 5  # a fifth is not black, as in MNIST
-        labels = ((pixels - pixels.mean()) @ teacher.T).argmax(1)
-        return Rows(pixels.to(device), labels.to(device))
+        def part(n: int) -> Rows:
+            pixels = torch.rand(n, PIXELS, generator=rng)
+            pixels = (pixels - 0.8).clamp(min=0) * 5  # a fifth is not black, as in MNIST
+            labels = ((pixels - pixels.mean()) @ teacher.T).argmax(1)
+            return Rows(pixels.to(device), labels.to(device))
 
-    train, val = part(rows), part(max(rows // 10, CLASSES))
+        train, val = (part(n) for n in sizes)
+    else:
+        from bench.task import Context
+        from tasks.data.images import Images, load
+
+        split = load(Images(name, *sizes, 1, 1), Context(data_root=root), "hyper_cleaning", 0)
+        train, val = (Rows(p.features.to(device), p.labels.to(device)) for p in split[:2])
     noisy = torch.rand(rows, generator=rng) < 0.5
     redrawn = torch.randint(CLASSES, (rows,), generator=rng)
     return Problem(
@@ -162,7 +176,7 @@ class Passes(TorchDispatchMode):
 
     def __init__(self, problem: Problem):
         super().__init__()
-        self.count, self.least = 0, 0.9 * problem.train.features.numel()
+        self.count, self.least = 0, 0.6 * problem.train.features.numel()  # ours may be trimmed
 
     def __torch_dispatch__(
         self, op: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -782,7 +796,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="timed steps each")
     parser.add_argument("--rows", type=int, default=50_000, help="training rows (hyper_cleaning)")
     default = os.environ.get("BENCH_DATA", "~/.cache/bilevel-bench")
-    parser.add_argument("--data", default=default, help="data root (newsgroups)")
+    parser.add_argument("--data", default=default, help="data root (newsgroups, --images)")
+    parser.add_argument(
+        "--images",
+        choices=("made-up", "mnist", "fashion_mnist"),
+        default="made-up",
+        help="hyper_cleaning, gradient",
+    )
     parser.add_argument(
         "--boat",
         action=argparse.BooleanOptionalAction,
@@ -831,24 +851,27 @@ def main() -> None:
         speed_continual.report(arguments.repeats, arguments.json, arguments.avalanche)
         return
 
-    load = os.getloadavg()[0]
-    if arguments.problem == "newsgroups":
-        from bench.settings import BadSetting
+    from bench.settings import BadSetting
 
-        try:
-            p = news(Path(arguments.data).expanduser())
-        except BadSetting as reason:
-            parser.exit(2, f"speed: {reason}\n")
-        what, peers = f"{p.train[0].shape[0]} x {p.train[0].shape[1]}", [news_torchopt]
-        problem: Any = p
-        contenders = news_contenders(p)
+    load, root = os.getloadavg()[0], Path(arguments.data).expanduser()
+    try:
+        problem: Any = (
+            news(root)
+            if arguments.problem == "newsgroups"
+            else images(arguments.images, arguments.rows, root, arguments.device)
+        )
+    except BadSetting as reason:
+        parser.exit(2, f"speed: {reason}\n")
+    if arguments.problem == "newsgroups":
+        rows, words = problem.train[0].shape
+        what, peers = f"{rows} x {words}", [news_torchopt]
+        contenders = news_contenders(problem)
     elif arguments.problem == "gradient":
-        problem = synthetic(arguments.rows, arguments.device)
-        what, peers = f"{arguments.rows} x {PIXELS} x {CLASSES}", []
+        what, peers = f"{arguments.images}, {arguments.rows} x {PIXELS} x {CLASSES}", []
         contenders = gradient_contenders(problem)
     else:
-        problem = synthetic(arguments.rows, arguments.device)
-        what, peers = f"{arguments.rows} x {PIXELS}", [torchopt_contenders, higher_contenders]
+        what = f"{arguments.images}, {arguments.rows} x {PIXELS}"
+        peers = [torchopt_contenders, higher_contenders]
         contenders = our_contenders(problem) + loop_contenders(problem)
     print(
         f"{arguments.problem}, {what} training rows, float32, {arguments.device},"

@@ -9,6 +9,7 @@ papers print a sum over i, both released codes take the mean, and the papers' st
 suit the mean.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,7 +25,16 @@ from bench.settings import Finite, Fraction, Natural, NonNegative, Positive, Rat
 from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
 from bench.view import Histogram, histogram
 from tasks.data.images import Images, Part, Split, load
-from tasks.linear import Rows, curved, logits, residual, sample_losses, slope, transposed_product
+from tasks.linear import (
+    Rows,
+    curved,
+    logits,
+    residual,
+    sample_losses,
+    slope,
+    transposed_product,
+    trimmed,
+)
 from tasks.pretraining import descended, kept
 
 Protocol = Literal["bome", "stocbio"]
@@ -136,10 +146,10 @@ def hyper_cleaning(
         return s * (1 - s)
 
     def upper(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
-        return F.cross_entropy(logits(y, batch.features), batch.labels)
+        return F.cross_entropy(logits(y, batch.features, batch.trimmed), batch.labels)
 
     def lower(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
-        z = logits(y, batch.features)
+        z = logits(y, batch.features, batch.trimmed)
         w = weights(x if batch.numbers is None else x[batch.numbers])
         if coupled == "means":
             return F.cross_entropy(z, batch.labels) * w.mean() + c * y.square().sum()
@@ -286,11 +296,12 @@ def _sampler(
     part: Part, labels_at: Callable[[int], Tensor] | None = None
 ) -> Callable[[Generator, int, int | None], Batch]:
     """All rows, or `size` of them drawn with replacement; labels_at: those of a step."""
+    narrow = functools.cache(lambda: trimmed(part.features))  # for all rows only, so when asked for
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         labels = labels_at(step) if labels_at else part.labels
         if size is None:
-            return Rows(part.features, labels, None)
+            return Rows(part.features, labels, None, narrow())
         i = torch.randint(len(labels), (size,), generator=rng).to(labels.device)
         return Rows(part.features[i], labels[i], i)
 
@@ -306,7 +317,7 @@ def _upper_grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
     f_x = torch.zeros_like(x) if "x" in wrt else None  # f does not see the weights
     if "y" not in wrt:
         return f_x, None
-    return f_x, slope(y, batch.features, batch.labels, _equal(batch))
+    return f_x, slope(y, batch.features, batch.labels, _equal(batch), batch.trimmed)
 
 
 def _equal(part: Rows | Part) -> Tensor:
@@ -333,28 +344,31 @@ def _lower_derivatives(
     def grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
         if "x" not in wrt:
             w = scaled_weights(x, batch)
-            return None, slope(y, batch.features, batch.labels, w).add_(y, alpha=2 * c)
-        z = logits(y, batch.features)
+            g_y = slope(y, batch.features, batch.labels, w, batch.trimmed)
+            return None, g_y.add_(y, alpha=2 * c)
+        z = logits(y, batch.features, batch.trimmed)
         g_x = over_batch(x, sample_losses(z, batch.labels), batch)
         if "y" not in wrt:
             return g_x, None
         r = residual(z, batch.labels) * scaled_weights(x, batch)[:, None]
-        return g_x, transposed_product(r, batch.features).add_(y, alpha=2 * c)
+        g_y = transposed_product(r, batch.features, batch.trimmed)
+        return g_x, g_y.add_(y, alpha=2 * c)
 
     def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
-        r = residual(logits(y, batch.features), batch.labels)
+        r = residual(logits(y, batch.features, batch.trimmed), batch.labels)
         w = scaled_weights(x, batch)[:, None]
 
         def at() -> Tensor:
-            return transposed_product(r * w, batch.features).add_(y, alpha=2 * c)
+            g_y = transposed_product(r * w, batch.features, batch.trimmed)
+            return g_y.add_(y, alpha=2 * c)
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
-            u = logits(v, batch.features)
+            u = logits(v, batch.features, batch.trimmed)
             mixed = over_batch(x, (r * u).sum(1), batch) if "x" in wrt else None
             if "y" not in wrt:
                 return mixed, None
             p = r.scatter_add(1, batch.labels[:, None], torch.ones_like(r[:, :1]))
-            hessian = transposed_product(curved(p, u) * w, batch.features)
+            hessian = transposed_product(curved(p, u) * w, batch.features, batch.trimmed)
             return mixed, hessian.add_(v, alpha=2 * c)
 
         return at, product
@@ -380,10 +394,10 @@ def _accuracy(y: Tensor, part: Part) -> Tensor:
 
 def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Context) -> Tensor:
     """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
-    equal = _equal(on)
+    equal, narrow = _equal(on), trimmed(on.features)
 
     def push(y: Tensor, velocity: Tensor) -> Tensor:
-        grad = slope(y, on.features, on.labels, equal)
+        grad = slope(y, on.features, on.labels, equal, narrow)
         return how.momentum * velocity + grad + 2 * how.l2 * y
 
     def score(y: Tensor) -> Tensor:
