@@ -4,7 +4,7 @@ import copy
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -114,6 +114,27 @@ def test_large_data_of_their_own_are_not_stacked(monkeypatch: pytest.MonkeyPatch
     method = "bilevel.bome.bome"
     side, starts = side_by_side(digits, method, METHODS[method], 2, (0.1,))
     with pytest.raises(Apart):
+        side.ready(starts)
+
+
+@pytest.mark.data
+def test_lanes_of_mnist(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough images for their margin to be left out; of splits of their own not equally many are
+    whole, so that these cannot be stacked, however small."""
+
+    def task_of(seed: int, resplit: Literal["labels", True] = "labels") -> Task:
+        images = Images("mnist", train=5100, val=100, val2=100, test=100)
+        context = Context(dtype=torch.float64, seed=seed, data_root=data_root)
+        task = hyper_cleaning(context, images, Pretraining(), resplit=resplit, references=False)
+        assert task.draw_lower is not None
+        assert task.draw_lower(torch.Generator(), 0, None).trimmed is not None
+        return task
+
+    method = "bilevel.bome.bome"
+    check(*side_by_side(task_of, method, METHODS[method], 2, (0.1, 0.02)), 3)
+    monkeypatch.setattr(lanes, "LARGE", 2**40)
+    side, starts = side_by_side(lambda s: task_of(s, True), method, METHODS[method], 2, (0.1,))
+    with pytest.raises(Apart, match="different shapes"), torch.no_grad():
         side.ready(starts)
 
 
