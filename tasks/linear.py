@@ -189,7 +189,7 @@ def slopes(y: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tens
 
     if n < MANY:
         return over(0, n, 1).view_as(y)
-    fine = 5 if lanes == 1 and n >= 500 * BLOCKS else 1  # of a lane alone 100 rows: less is packed
+    fine = 10 if lanes == 1 and n >= 500 * BLOCKS else 1  # by 50 rows a lane alone is not packed
     blocks = fine * BLOCKS // 2
     half = n // (2 * blocks) * blocks
     found = over(0, half, blocks) + over(half, 2 * half, blocks)
