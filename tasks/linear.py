@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-BLOCKS = 100  # rows are summed in so many blocks: fixed, so that no bit depends on the machine
 MANY = 5000  # rows
 WORTH = 0.9  # of the products' work, at most, is left where columns are taken out
 
@@ -123,15 +122,22 @@ def transposed_product(r: Tensor, features: Tensor, trimmed: Trimmed | None = No
     return lifted(even, trimmed) + r[trimmed.odd].T @ trimmed.whole
 
 
+def blocks_of(n: int, columns: int) -> int:
+    """How many, even: by the problem alone, so that no bit depends on the machine. Of a single
+    model's few columns 50 rows are not packed, which is faster; more would make too many sums."""
+    return 1000 if columns <= 16 and n >= 50_000 else 100
+
+
 @torch.library.custom_op("bench::scores", mutates_args=())
 def scores(y: Tensor, features: Tensor) -> Tensor:
     """y features^T, [c, n]."""
     n, c = len(features), len(y)
-    if features.is_cuda or n < BLOCKS:
+    many = blocks_of(n, c)
+    if features.is_cuda or n < many:
         return y @ features.T
-    whole = n // BLOCKS * BLOCKS
-    blocks = features[:whole].reshape(BLOCKS, whole // BLOCKS, -1).transpose(1, 2)
-    z = torch.bmm(y.expand(BLOCKS, *y.shape), blocks).transpose(0, 1).reshape(c, whole)
+    whole = n // many * many
+    blocks = features[:whole].reshape(many, whole // many, -1).transpose(1, 2)
+    z = torch.bmm(y.expand(many, *y.shape), blocks).transpose(0, 1).reshape(c, whole)
     return z if whole == n else torch.cat([z, y @ features[whole:].T], 1)
 
 
@@ -139,12 +145,13 @@ def scores(y: Tensor, features: Tensor) -> Tensor:
 def gathered(r: Tensor, features: Tensor) -> Tensor:
     """r features, [c, d]."""
     c, n = r.shape
-    if features.is_cuda or n < BLOCKS:
+    many = blocks_of(n, c)
+    if features.is_cuda or n < many:
         return r @ features
-    whole = n // BLOCKS * BLOCKS
+    whole = n // many * many
     blocks = torch.bmm(
-        r[:, :whole].reshape(c, BLOCKS, -1).transpose(0, 1),
-        features[:whole].reshape(BLOCKS, whole // BLOCKS, -1),
+        r[:, :whole].reshape(c, many, -1).transpose(0, 1),
+        features[:whole].reshape(many, whole // many, -1),
     ).sum(0)
     return blocks if whole == n else torch.addmm(blocks, r[:, whole:], features[whole:])
 
@@ -189,8 +196,7 @@ def slopes(y: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tens
 
     if n < MANY:
         return over(0, n, 1).view_as(y)
-    fine = 10 if lanes == 1 and n >= 500 * BLOCKS else 1  # by 50 rows a lane alone is not packed
-    blocks = fine * BLOCKS // 2
+    blocks = blocks_of(n, lanes * c) // 2
     half = n // (2 * blocks) * blocks
     found = over(0, half, blocks) + over(half, 2 * half, blocks)
     if 2 * half < n:
