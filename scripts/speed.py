@@ -136,7 +136,7 @@ def upper_loss(y: Tensor, val: Rows) -> Tensor:
     return F.cross_entropy(val.features @ y.T, val.labels)
 
 
-def images(
+def image_problem(
     name: Literal["made-up", "mnist", "fashion_mnist"], rows: int, root: Path, device: str = "cpu"
 ) -> Problem:
     """So many training images and a tenth as many for f, half of the training labels redrawn.
@@ -858,7 +858,7 @@ def main() -> None:
         problem: Any = (
             news(root)
             if arguments.problem == "newsgroups"
-            else images(arguments.images, arguments.rows, root, arguments.device)
+            else image_problem(arguments.images, arguments.rows, root, arguments.device)
         )
     except BadSetting as reason:
         parser.exit(2, f"speed: {reason}\n")

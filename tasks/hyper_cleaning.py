@@ -9,7 +9,6 @@ papers print a sum over i, both released codes take the mean, and the papers' st
 suit the mean.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -296,12 +295,12 @@ def _sampler(
     part: Part, labels_at: Callable[[int], Tensor] | None = None
 ) -> Callable[[Generator, int, int | None], Batch]:
     """All rows, or `size` of them drawn with replacement; labels_at: those of a step."""
-    narrow = functools.cache(lambda: trimmed(part.features))  # for all rows only, so when asked for
+    narrow = trimmed(part.features)  # now: a draw is on the run's clock
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         labels = labels_at(step) if labels_at else part.labels
         if size is None:
-            return Rows(part.features, labels, None, narrow())
+            return Rows(part.features, labels, None, narrow)
         i = torch.randint(len(labels), (size,), generator=rng).to(labels.device)
         return Rows(part.features[i], labels[i], i)
 
@@ -394,16 +393,17 @@ def _accuracy(y: Tensor, part: Part) -> Tensor:
 
 def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Context) -> Tensor:
     """`how.steps` heavy-ball steps on the mean CE of `on`; the best on val2 if asked for."""
-    equal, narrow = _equal(on), trimmed(on.features)
-
-    def push(y: Tensor, velocity: Tensor) -> Tensor:
-        grad = slope(y, on.features, on.labels, equal, narrow)
-        return how.momentum * velocity + grad + 2 * how.l2 * y
 
     def score(y: Tensor) -> Tensor:
         return F.cross_entropy(logits(y, val2.features), val2.labels)
 
     def train() -> Tensor:
+        equal, narrow = _equal(on), trimmed(on.features)
+
+        def push(y: Tensor, velocity: Tensor) -> Tensor:
+            grad = slope(y, on.features, on.labels, equal, narrow)
+            return how.momentum * velocity + grad + 2 * how.l2 * y
+
         return descended(start, push, how.lr, how.steps, score if how.best else None)
 
     if how.steps * on.features.numel() < 1e9:

@@ -17,9 +17,9 @@ but on two threads each of its small operations waits for both: 58 ms against 38
 10. For the same reason X stays in the run's dtype: bytes of pixels would be converted block by
 block, and are only what pixels were before they were standardised.
 
-A digit does not fill its image: of MNIST's 784 pixels some 200 have ink in 3% of the
-images only. In the others they are one constant feature for both products, which then do three
-quarters of the work (`Trimmed`); those 3% go by themselves, whole.
+A digit does not fill its image: of MNIST's 784 pixels some 200 have ink in 3% of the images only.
+In the others they are one constant feature for both products, which then do three quarters of the
+work (`Trimmed`); those 3% go by themselves, whole.
 """
 
 from typing import Any, NamedTuple

@@ -18,6 +18,7 @@ from tasks.linear import (
     MANY,
     Trimmed,
     gathered,
+    lifted,
     logits,
     residual,
     sample_losses,
@@ -81,10 +82,10 @@ def test_a_margins_columns_are_taken_out(odd: int) -> None:
     assert t is not None
     assert t.left.tolist() == [2, 3, 4, 5, 6]
     assert len(t.odd) == odd
-    back = torch.cat([t.features[:, :-1], t.features[:, -1:] * t.ground], 1)[:, t.places]
+    back = lifted(t.features, t)
     back[t.odd] = t.whole
     assert torch.equal(back, X)
-    assert torch.equal(t.even == 0, (t.features.new_zeros(len(X)).index_fill(0, t.odd, 1) == 1))
+    assert torch.equal((t.even == 0).nonzero()[:, 0], t.odd)
 
 
 def test_columns_stay_where_taking_them_out_is_not_worth_it() -> None:
