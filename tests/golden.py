@@ -1,0 +1,292 @@
+"""Golden runs: the numbers of every method and task over five small steps, as they were recorded.
+
+A change of a number fails tests/test_golden.py until it is recorded anew, on purpose:
+
+    uv run python -m tests.golden          # what has changed
+    uv run python -m tests.golden --renew  # record it
+
+They say nothing of what is right: that is for the other tests. They say that nothing moved.
+"""
+
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from bench.algorithm import Algorithm
+from bench.descent import gd
+from bench.run import run
+from bench.sets import l2_ball
+from bench.settings import BadSetting, build, checked, locate
+from bench.task import Context, Task
+from tests.steps import problem as small
+
+ROOT = Path(__file__).parent.parent
+FILE = Path(__file__).with_suffix(".json")
+RTOL, ATOL = 1e-9, 1e-11  # other instruction sets sum in another order
+STEPS = 5
+CONTEXT = Context(seed=1, dtype=torch.float64)
+
+STREAM = ["task=permuted_mnist", "task.tasks=3", "task.images=20", "task.hidden=8"]
+FEW_SHOT = ["task=few_shot", "task.ways=3", "task.shots=2", "task.queries=2", "task.episodes=2",
+            "task.filters=4", "task.watched=2", "task.final=2", "algorithm.T=2"]  # fmt: skip
+# settings that keep a task's five steps short, and a method that suits it
+TASKS: dict[str, list[str]] = {
+    "completion": ["task.rows=20", "task.columns=15", "task.rank=2", "algorithm=fw"],
+    "few_shot": ["algorithm=itd", *FEW_SHOT[1:]],
+    "hyper_cleaning": ["task.data.train=40", "task.data.val=20", "task.data.val2=20",
+                       "task.data.test=30", "task.pretraining.steps=5"],
+    "logistic": ["algorithm=aid_cg"],
+    "multitask": ["task.groups=4", "task.similar=2", "task.samples=20", "task.features=6",
+                  "algorithm=ncgs", "algorithm.L=10", "algorithm.N=10"],
+    "newsgroups": ["task.source=digits", "task.pretraining.steps=5", "algorithm=itd",
+                   "algorithm.T=3", "algorithm.inner_lr=0.1", "algorithm.outer.lr=0.01"],
+    "online_imbalance": ["algorithm=f2obo", "task.channels=4", "task.statistics=16",
+                         "task.phase=2", "task.round=8", "algorithm.K=2", "task.data.train=60",
+                         "task.data.val=40", "task.data.test=40", "task.solved.every=2",
+                         "task.solved.steps=5"],
+    "online_newsgroups": ["algorithm=sf2obo", "task.source=digits", "task.round=16",
+                          "task.noise=[0.1,0.2]", "task.at=[2,4]", "algorithm.K=2",
+                          "task.solved.every=2", "task.solved.steps=5"],
+    "online_oscillation": ["algorithm=f2obo"],
+    "online_quadratic": ["algorithm=obbo"],
+    "permuted_mnist": ["algorithm=ctn_itd", *STREAM[1:]],
+    "quadratic": ["algorithm=stocbio", "task.noise=0.3", "task.curving=0.1", "algorithm.batch=8"],
+    "split_cifar": ["algorithm=er", "task.tasks=2", "task.filters=2", "task.watched=10",
+                    "task.statistics=10"],
+    "toy_coreset": [],
+    "toy_degenerate": [],
+    "toy_minimax": [],
+    "trees": ["algorithm=fw", "algorithm.rule=decreasing"],
+}  # fmt: skip
+SHORT = {"cap": 10, "N": 5}  # of methods' inner loops, where they have such a setting
+SHORTER = {"hoag": {"T": 20}}
+ELSEWHERE = {
+    "learn2learn",  # an extra package, held against ours in test_few_shot.py
+    "optuna_tpe",  # its sampler's numbers are those of the version installed
+}
+
+
+def stems(group: str) -> list[str]:
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """The plain configuration that these overrides make."""
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", [*overrides, "logger=local", "data.root=nowhere"])
+    node: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    return dict(node)
+
+
+def variants(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(setting, value) for each choice of a word, or of yes and no, that is not made."""
+    function = locate(node["_target_"], "")
+    for name, hint in get_type_hints(function, include_extras=True).items():
+        if name in ("return", "data", "source"):  # which needs files that a clone does not have
+            continue
+        words: list[Any] = []
+        for part in (hint, *get_args(hint)):
+            if get_origin(part) is Literal:
+                words += get_args(part)
+            if part is bool:
+                words += [True, False]
+        for word in words:
+            if word != node.get(name):
+                yield name, word
+
+
+def finite(value: float) -> float | str:
+    """JSON has no word for what is not finite."""
+    return value if abs(value) < float("inf") else str(value)
+
+
+def rows_of(task: Task, algorithm: Algorithm) -> dict[str, Any]:
+    """The first and the last row of five steps, without clocks, and x and y at the end."""
+    rows: list[dict[str, Any]] = []
+    end = run(task, algorithm, seed=1, steps=STEPS, every=STEPS, measured=rows.append)
+    found: dict[str, Any] = {}
+    for name, row in (("first", rows[0]), ("last", rows[-1])):
+        clocks = ("seconds", "cpu_seconds", "step")
+        found[name] = {k: finite(v) for k, v in row.items() if k not in clocks}
+    for name in "xy":
+        value: Tensor = getattr(end.state, name).double().flatten()
+        along = torch.linspace(1, 2, len(value), dtype=torch.float64)
+        found[name] = value.tolist() if len(value) < 10 else [
+            float(value.norm()), float(value @ along)
+        ]  # fmt: skip
+    return found
+
+
+def held(algorithm: str, target: str) -> Task:
+    """The small problem on which a method of this kind can work, its constraints active."""
+    ball = l2_ball(0.9 * float(small.X0.norm()))
+    if "projection_free" in target:
+        return small.single_level(ball)
+    if "games" in target:
+        task = small.problem()
+        return replace(task, lower=negative)
+    return small.CASES["held"]()
+
+
+def negative(x: Tensor, y: Tensor, i: Any) -> Tensor:
+    """The lower loss of a game."""
+    return -small.upper(x, y, i)
+
+
+def of_method(name: str, setting: str = "", value: Any = None) -> dict[str, Any]:
+    """A method's five steps of batches of 8, as its yaml has it but for one setting."""
+    node = composed(f"algorithm={name}")["algorithm"]
+    target = node["_target_"]
+    if "continual" in target:
+        config = composed(*STREAM, f"algorithm={name}")
+        node, task = config["algorithm"], build(
+            checked(config["task"], "task", Task, given=("context",)), CONTEXT
+        )  # fmt: skip
+    else:
+        task = held(name, target)
+        if "batch" in node:
+            node["batch"] = 8
+        if "blocks" in node:
+            node["blocks"] = 8
+        node |= {key: value for key, value in SHORT.items() if key in node}
+        node |= SHORTER.get(name, {})
+    if setting:
+        node[setting] = value
+    return rows_of(task, build(checked(node, "algorithm", Algorithm)))
+
+
+def of_task(name: str, setting: str = "", value: Any = None) -> dict[str, Any]:
+    """Five steps on a small form of a task, and its lines of reference."""
+    config = composed(f"task={name}", *TASKS[name])
+    if setting:
+        config["task"][setting] = value
+    task: Task = build(checked(config["task"], "task", Task, given=("context",)), CONTEXT)
+    found = rows_of(task, build(checked(config["algorithm"], "algorithm", Algorithm)))
+    if task.references is not None:
+        found["references"] = task.references()
+    return found
+
+
+def of_descent(rule: str) -> dict[str, Any]:
+    """Five steps of a rule of descent along fixed directions."""
+    node = composed("algorithm=itd")["algorithm"]["outer"]
+    made = build(node | {"rule": rule, "lr": 0.1}) if rule != "gd alone" else gd(0.1)
+    point = small.X0
+    memory = made.init(point)
+    for k in range(STEPS):
+        point, memory = made.step(point, small.W[k], memory)
+    return {"x": point.tolist()}
+
+
+def written(*groups: str) -> dict[str, Any]:
+    """What each yaml of these groups of conf/ says, by its path."""
+    conf = ROOT / "conf"
+    paths = [path for group in groups for path in sorted((conf / group).glob("*.yaml"))]
+    return {str(p.relative_to(conf)): yaml.safe_load(p.read_text()) for p in paths}
+
+
+def defaults() -> dict[str, Any]:
+    """The defaults in the signature of every function that a yaml names."""
+    found: dict[str, Any] = {}
+    for node in written("algorithm", "task", "task/data", "descent").values():
+        parameters = inspect.signature(locate(node["_target_"], "")).parameters
+        found[node["_target_"]] = {
+            key: repr(p.default)
+            for key, p in parameters.items()
+            if p.default is not inspect.Parameter.empty
+        }
+    return found
+
+
+def settings() -> dict[str, str]:
+    """A digest of what each yaml of a task, a method, a pair or an experiment says."""
+    groups = ("algorithm", "task", "task/data", "descent", "tuned", "experiment")
+    return {
+        name: hashlib.sha256(json.dumps(node, sort_keys=True).encode()).hexdigest()[:16]
+        for name, node in written(*groups).items()
+    }
+
+
+def names() -> list[str]:
+    """Every case there is: `kind/stem`, or `kind/stem/setting=value` with one other choice."""
+    found = [f"descent/{rule}" for rule in ("gd", "momentum", "adam")] + ["defaults", "settings"]
+    for kind in ("algorithm", "task"):
+        for stem in stems(kind):
+            if stem in ELSEWHERE:
+                continue
+            overrides = TASKS[stem] if kind == "task" else []
+            node = composed(f"{kind}={stem}", *overrides)[kind]
+            found += [f"{kind}/{stem}", *(f"{kind}/{stem}/{s}={v}" for s, v in variants(node))]
+    return found
+
+
+def numbers(case: str) -> dict[str, Any]:
+    """What a case gives, as JSON keeps it; a refusal is a result too."""
+    kind, _, rest = case.partition("/")
+    stem, _, choice = rest.partition("/")
+    setting, _, word = choice.partition("=")
+    value = yaml.safe_load(word) if word else None
+    try:
+        if kind == "descent":
+            found = of_descent(stem)
+        elif kind == "defaults":
+            found = defaults()
+        elif kind == "settings":
+            found = settings()
+        elif kind == "algorithm":
+            found = of_method(stem, setting, value)
+        else:
+            found = of_task(stem, setting, value)
+    except BadSetting as refusal:
+        found = {"refused": str(refusal)}
+    return dict(json.loads(json.dumps(found)))
+
+
+def differences(found: Any, kept: Any, where: str = "") -> Iterator[str]:
+    """A line for each number or word that is not as recorded."""
+    if isinstance(found, dict) and isinstance(kept, dict):
+        for key in sorted({*found, *kept}):
+            if key not in found or key not in kept:
+                yield f"{where}/{key}: {'new' if key not in kept else 'gone'}"
+            else:
+                yield from differences(found[key], kept[key], f"{where}/{key}")
+    elif isinstance(found, list) and isinstance(kept, list) and len(found) == len(kept):
+        for i, (a, b) in enumerate(zip(found, kept)):
+            yield from differences(a, b, f"{where}[{i}]")
+    elif isinstance(found, float) and isinstance(kept, float):
+        if abs(found - kept) > ATOL + RTOL * abs(kept):
+            yield f"{where}: {found!r}, recorded {kept!r}"
+    elif found != kept:
+        yield f"{where}: {found!r}, recorded {kept!r}"
+
+
+def recorded() -> dict[str, Any]:
+    """What the file holds."""
+    return dict(json.loads(FILE.read_text())) if FILE.exists() else {}
+
+
+def main() -> int:
+    """Compare, or record anew with --renew; the exit code says whether anything differs."""
+    torch.set_num_threads(1)
+    found = {name: numbers(name) for name in names()}
+    lines = list(differences(found, recorded()))
+    print(*lines, f"{len(lines)} differences in {len(found)} cases", sep="\n")
+    if "--renew" in sys.argv[1:]:
+        FILE.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+        return 0
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
