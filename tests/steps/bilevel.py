@@ -63,7 +63,9 @@ def begun_anew() -> Task:
 
 
 CASES: dict[str, Callable[[], Task]] = at.CASES | {"begun anew": begun_anew}
-BATCHES = [8, None]
+# (case, batch): where a method whose inner loop goes on from the last y is tried, and others
+GOING_ON = [("free", 8), ("free", None), ("held", 8)]
+EVERYWHERE = [*GOING_ON, ("begun anew", 8)]
 
 
 def assert_same_path(

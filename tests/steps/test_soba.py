@@ -14,8 +14,7 @@ from tests.steps import problem as at
 ZERO_X, ZERO_Y = torch.zeros(at.P).double(), torch.zeros(at.Q).double()
 
 
-@pytest.mark.parametrize("batch", bilevel.BATCHES)
-@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
 @pytest.mark.parametrize("rule", bilevel.OUTER)
 @pytest.mark.parametrize(("average", "decay"), [(1.0, 0.0), (0.3, 0.5)])
 def test_soba(average: float, decay: float, rule: str, case: str, batch: int | None) -> None:
@@ -23,7 +22,7 @@ def test_soba(average: float, decay: float, rule: str, case: str, batch: int | N
 
     MA-SOBA (Chen et al., 2024, Algorithm 1) goes along h_{k+1} = (1 - theta) h_k + theta D_x.
     """
-    task, (outer, moves) = at.CASES[case](), bilevel.OUTER[rule]
+    task, (outer, moves) = bilevel.CASES[case](), bilevel.OUTER[rule]
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         x, y, v, h, move = at.X0, at.Y0, ZERO_Y, ZERO_X, moves()
@@ -43,14 +42,13 @@ def test_soba(average: float, decay: float, rule: str, case: str, batch: int | N
     bilevel.assert_same_path(task, method, by_hand, names=("x", "y", "v", "h"))
 
 
-@pytest.mark.parametrize("batch", bilevel.BATCHES)
-@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
 @pytest.mark.parametrize(("eta", "decay"), [(0.5, 0.5), (0.8, 0.0)])
 def test_fsla(eta: float, decay: float, case: str, batch: int | None) -> None:
     """Li et al., 2022, Algorithm 1: y moves at x_k, v at (x_k, y_{k+1}), and the direction is
     d_k = D(x_k, y_{k+1}, v_{k+1}) + (1 - eta_k) (d_{k-1} - D(x_{k-1}, y_k, v_k)), both of the same
     batches; d_0 is the estimate itself. All four rates fall as (k + 1)^-decay."""
-    task = at.CASES[case]()
+    task = bilevel.CASES[case]()
 
     def hypergradient(x: Tensor, y: Tensor, v: Tensor, xi: Tensor, zeta: Tensor) -> Tensor:
         return at.f_x(x, y, xi) - at.g_xy(x, y, zeta) @ v
@@ -79,14 +77,13 @@ def test_fsla(eta: float, decay: float, case: str, batch: int | None) -> None:
     bilevel.assert_same_path(task, method, by_hand, names=("x", "y", "v", "d"), steps=4)
 
 
-@pytest.mark.parametrize("batch", bilevel.BATCHES)
-@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
 @pytest.mark.parametrize("rule", bilevel.OUTER)
 @pytest.mark.parametrize(("T", "Q"), [(1, 1), (2, 3)])
 def test_amigo(T: int, Q: int, rule: str, case: str, batch: int | None) -> None:
     """Arbel and Mairal, 2022, Algorithms 1 to 3: T steps of SGD in y and Q in v for
     v^T g_yy v / 2 - v^T f_y, both from the last step's, then x; f's batch is one for all."""
-    task, (outer, moves) = at.CASES[case](), bilevel.OUTER[rule]
+    task, (outer, moves) = bilevel.CASES[case](), bilevel.OUTER[rule]
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         x, y, v, move = at.X0, at.Y0, ZERO_Y, moves()
