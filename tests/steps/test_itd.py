@@ -31,8 +31,8 @@ def inner_path(task: Task, x: Tensor, y: Tensor, zeta: Batch, momentum: float) -
 def unrolled(
     x: Tensor, path: list[Tensor], xi: Batch, zeta: Batch, last: int, momentum: float
 ) -> Tensor:
-    """df(x, y_T(x)) / dx through the last `last` inner steps, forward: the derivatives of y_t and m_t
-    in x, Y_t and M_t [Q, P], are carried along the path; a projection counts as the identity.
+    """df(x, y_T(x)) / dx through the last `last` inner steps, forward: the derivatives of y_t and
+    m_t in x, Y_t and M_t [Q, P], are carried along; a projection counts as the identity.
 
     M_{t+1} = mu M_t + g_yx + g_yy Y_t, Y_{t+1} = Y_t - alpha M_{t+1}, from Y = M = 0.
     """
