@@ -14,10 +14,10 @@ START = torch.tensor([1.0, -2.0, 0.5]).double()
 
 
 def walked(rule: Descent, many: int = 20) -> Tensor:
-    """Steps along p^3, whose memory is that of the rule."""
+    """Steps along p^3 + .3, whose memory is that of the rule."""
     p, memory = START, rule.init(START)
     for _ in range(many):
-        p, memory = rule.step(p, p**3, memory)
+        p, memory = rule.step(p, p**3 + 0.3, memory)
     return p
 
 
@@ -25,7 +25,7 @@ def with_adam(rule: Adam) -> Tensor:
     """The same by hand."""
     p = START
     for _ in range(20):
-        p = rule(p, p**3)
+        p = rule(p, p**3 + 0.3)
     return p
 
 
