@@ -11,6 +11,7 @@ from bench.descent import Descent, adam, gd, heavy_ball_descent
 from bench.oracle import Oracle
 from bench.rng import Draw
 from bench.task import Batch, Task
+from tasks.rows import numbered
 from tests.steps import problem as at
 
 Move = Callable[[Tensor, Tensor], Tensor]  # (point, direction) -> next point; it has a memory
@@ -62,9 +63,18 @@ def begun_anew() -> Task:
     return replace(at.problem(), start=start, carries=False)
 
 
-CASES: dict[str, Callable[[], Task]] = at.CASES | {"begun anew": begun_anew}
+def fewer_above() -> Task:
+    """The problem whose upper level has 23 rows, in another order."""
+    _, draw = numbered(23, torch.device("cpu"))
+    return replace(at.problem(), draw_upper=lambda rng, k, size: 22 - draw(rng, k, size))
+
+
+CASES: dict[str, Callable[[], Task]] = at.CASES | {
+    "begun anew": begun_anew,
+    "fewer above": fewer_above,
+}
 # (case, batch): where a method whose inner loop goes on from the last y is tried, and others
-GOING_ON = [("free", 8), ("free", None), ("held", 8)]
+GOING_ON = [("free", 8), ("fewer above", None), ("held", 8)]
 EVERYWHERE = [*GOING_ON, ("begun anew", 8)]
 
 

@@ -101,7 +101,7 @@ def test_vrbo(T: int, period: int, case: str, batch: int | None) -> None:
     v_k (line 8); then for t = 0, ..., m both directions change by the difference of one batch's
     estimates at (x_{k+1}, y_t) and at the point before, which is (x_k, y_k) for t = 0, and y moves
     (lines 9 to 16). The Neumann series is of that same batch of g."""
-    task, everything = bilevel.CASES[case](), torch.arange(at.ROWS)
+    task = bilevel.CASES[case]()
 
     def estimates(x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:
         inverse = whole_series(x, y, [zeta] * Q)
@@ -112,8 +112,7 @@ def test_vrbo(T: int, period: int, case: str, batch: int | None) -> None:
         for k in range(5):
             draw = draws(k)
             if k in range(0, 5, period):
-                u, v = estimates(x, y, everything, everything)
-                draw.f(), draw.g()  # the batches' numbers go on from here
+                u, v = estimates(x, y, draw.f(), draw.g())
             points = [(x, y), (at.in_x(task, x - OUTER_LR * v), y)]
             for _ in range(T):
                 xi, zeta = draw.f(batch), draw.g(batch)
@@ -133,7 +132,7 @@ def test_vrbo(T: int, period: int, case: str, batch: int | None) -> None:
 def test_srba(period: int, case: str, batch: int | None) -> None:
     """SOBA's three directions of all the data at every q-th step, and between them the last ones
     plus the difference of one batch's at this point and at the one before; y and v share a rate."""
-    task, everything = bilevel.CASES[case](), torch.arange(at.ROWS)
+    task = bilevel.CASES[case]()
     Point = tuple[Tensor, Tensor, Tensor]
 
     def directions(point: Point, xi: Batch, zeta: Batch) -> Tensor:
@@ -147,7 +146,7 @@ def test_srba(period: int, case: str, batch: int | None) -> None:
         moves = torch.zeros(at.P + 2 * at.Q).double()
         for k in range(5):
             if k in range(0, 5, period):
-                moves = directions(points[-1], everything, everything)
+                moves = directions(points[-1], draws(k).f(), draws(k).g())
             else:
                 xi, zeta = draws(k).f(batch), draws(k).g(batch)
                 now, before = (directions(p, xi, zeta) for p in (points[-1], points[-2]))

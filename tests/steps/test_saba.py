@@ -1,7 +1,6 @@
 """SABA, by hand (Dagreou et al., 2022, Algorithm 1 with section 3.2: SAGA on three directions)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,19 +8,8 @@ from torch import Tensor
 
 from algorithms.bilevel.saba import saba
 from bench.rng import Draw
-from bench.task import Task
-from tasks.rows import numbered
 from tests.steps import bilevel
 from tests.steps import problem as at
-
-
-def fewer_above() -> Task:
-    """The problem whose upper level has 23 rows in another order."""
-    _, draw = numbered(23, torch.device("cpu"))
-    return replace(at.problem(), draw_upper=lambda rng, k, size: 22 - draw(rng, k, size))
-
-
-CASES: dict[str, Callable[[], Task]] = bilevel.CASES | {"fewer above": fewer_above}
 
 
 def cut(rows: Tensor, many: int) -> list[Tensor]:
@@ -55,7 +43,7 @@ def test_saba(blocks: int, case: str) -> None:
     step. 3 blocks of 64 rows and 3 or 8 of 23 are not of equal length. After ten steps of three
     blocks each has been met again.
     """
-    task = CASES[case]()
+    task = bilevel.CASES[case]()
     rng = torch.Generator()
     above, below = (cut(draw(rng, 0, None), blocks) for draw in (task.draw_upper, task.draw_lower))
 
