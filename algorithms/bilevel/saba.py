@@ -77,7 +77,7 @@ def saba(outer_lr: Positive, inner_lr: Positive, blocks: Count = 64) -> Algorith
 
 def _filled(measure: Callable[[Batch], tuple[Tensor, ...]], data: Blocks) -> Tables:
     entries = tuple(torch.stack(c) for c in zip(*(measure(data[b]) for b in range(len(data)))))
-    share = torch.tensor([data.share(b) for b in range(len(data))]).to(entries[0])
+    share = entries[0].new_tensor([data.share(b) for b in range(len(data))])
     return Tables(entries, tuple(torch.tensordot(share, t, 1) for t in entries))
 
 

@@ -1,0 +1,161 @@
+"""Recursive estimators, by hand: SUSTAIN (Khanduri et al., 2021, Algorithm 1), MRBO and VRBO (Yang,
+Ji, Liang, 2021, Algorithms 1 and 2) and SRBA (Dagreou et al., 2024, Algorithm 1)."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from algorithms.bilevel.spider import srba, vrbo
+from algorithms.bilevel.storm import mrbo, sustain
+from bench.rng import Draw
+from bench.task import Batch
+from tests.steps import bilevel
+from tests.steps import problem as at
+
+OUTER_LR, INNER_LR, ETA, Q = 0.1, 0.3, 0.4, 3
+SEED = 0  # SUSTAIN cuts the series of its first five steps after 1, 2, 0, 1 and 2 factors
+EYE, NONE = torch.eye(at.Q).double(), torch.zeros(at.Q, at.Q).double()
+
+
+def factor(x: Tensor, y: Tensor, rows: Batch) -> Tensor:
+    """I - eta g_yy of one batch."""
+    return EYE - ETA * at.g_yy(x, y, rows)
+
+
+def whole_series(x: Tensor, y: Tensor, batches: list[Batch]) -> Tensor:
+    """eta sum_{q=0}^{Q} prod_{j <= q} (I - eta g_yy(B_j)), the first batch nearest to f_y."""
+    total, product = NONE, EYE
+    for rows in batches:
+        total, product = total + product, factor(x, y, rows) @ product
+    return ETA * (total + product)
+
+
+def cut_series(x: Tensor, y: Tensor, batches: list[Batch]) -> Tensor:
+    """Q eta prod_{j <= p} (I - eta g_yy(B_j)), where p batches are given."""
+    product = EYE
+    for rows in batches:
+        product = factor(x, y, rows) @ product
+    return Q * ETA * product
+
+
+def hypergradient(x: Tensor, y: Tensor, xi: Batch, zeta: Batch, inverse: Tensor) -> Tensor:
+    """f_x - g_xy times what stands for g_yy^{-1}, times f_y."""
+    return at.f_x(x, y, xi) - at.g_xy(x, y, zeta) @ inverse @ at.f_y(x, y, xi)
+
+
+def test_the_seed_cuts_the_series_at_different_places() -> None:
+    assert [Draw(at.problem(), SEED, k).integer(Q) for k in range(5)] == [1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
+@pytest.mark.parametrize(
+    ("a_upper", "a_lower", "decay"),
+    [(0.3, 0.7, 1 / 3), (1.8, 0.4, 1 / 3), (0.4, 1.8, 1 / 3), (0.6, 0.3, 0.0)],
+)
+@pytest.mark.parametrize("name", ["sustain", "mrbo"])
+def test_double_momentum(
+    name: str, a_upper: float, a_lower: float, decay: float, case: str, batch: int | None
+) -> None:
+    """u_k = g_y(now) + (1 - a_k)(u_{k-1} - g_y(before)), likewise d_k of the hypergradient, all of
+    step k's batches, and both variables move at once. a_0 = 1; then a_k is a (k + 1)^{-2 decay}
+    and at most 1, while the step sizes fall as (k + 1)^-decay."""
+    task = bilevel.CASES[case]()
+    method, series = {"sustain": (sustain, cut_series), "mrbo": (mrbo, whole_series)}[name]
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        points, u, d = [(at.X0, at.Y0)], at.Y0, at.X0
+        for k in range(5):
+            draw = draws(k)
+            xi, zeta = draw.f(batch), draw.g(batch)
+            many = draw.integer(Q) if name == "sustain" else Q
+            H = [draw.g(batch) for _ in range(many)]
+            x, y = points[-1]
+            g_now, found = at.g_y(x, y, zeta), hypergradient(x, y, xi, zeta, series(x, y, H))
+            if k == 0:
+                u, d = g_now, found
+            else:
+                x_0, y_0 = points[-2]
+                stale = hypergradient(x_0, y_0, xi, zeta, series(x_0, y_0, H))
+                left_y, left_x = (
+                    max(0.0, 1 - a / (k + 1) ** (2 * decay)) for a in (a_lower, a_upper)
+                )
+                u = g_now + left_y * (u - at.g_y(x_0, y_0, zeta))
+                d = found + left_x * (d - stale)
+            rate = 1 / (k + 1) ** decay
+            x, y = at.in_x(task, x - OUTER_LR * rate * d), at.in_y(task, y - INNER_LR * rate * u)
+            points.append((x, y))
+            yield x, y, d, u, found
+
+    ours = method(OUTER_LR, INNER_LR, ETA, Q, a_upper, a_lower, decay, batch)
+    names = ("x", "y", "d", "u")
+    bilevel.assert_same_path(task, ours, by_hand, names, steps=5, seed=SEED)
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
+@pytest.mark.parametrize("period", [1, 2, 3])
+@pytest.mark.parametrize("T", [1, 3])
+def test_vrbo(T: int, period: int, case: str, batch: int | None) -> None:
+    """At k = 0, q, 2 q, ... the directions are those of all the data (lines 3 and 4). x moves along
+    v_k (line 8); then for t = 0, ..., m both directions change by the difference of one batch's
+    estimates at (x_{k+1}, y_t) and at the point before, which is (x_k, y_k) for t = 0, and y moves
+    (lines 9 to 16). The Neumann series is of that same batch of g."""
+    task = bilevel.CASES[case]()
+
+    def estimates(x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:
+        inverse = whole_series(x, y, [zeta] * Q)
+        return at.g_y(x, y, zeta), hypergradient(x, y, xi, zeta, inverse)
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        x, y, u, v = at.X0, at.Y0, at.Y0, at.X0
+        for k in range(5):
+            draw = draws(k)
+            if k in range(0, 5, period):
+                u, v = estimates(x, y, draw.f(), draw.g())
+            points = [(x, y), (at.in_x(task, x - OUTER_LR * v), y)]
+            for _ in range(T):
+                xi, zeta = draw.f(batch), draw.g(batch)
+                (u_1, v_1), (u_0, v_0) = (estimates(*p, xi, zeta) for p in (points[-1], points[-2]))
+                u, v = u + (u_1 - u_0), v + (v_1 - v_0)
+                x, y = points[-1]
+                points.append((x, at.in_y(task, y - INNER_LR * u)))
+            x, y = points[-1]
+            yield x, y, v, u, v
+
+    method = vrbo(OUTER_LR, INNER_LR, ETA, T, Q, period, batch)
+    bilevel.assert_same_path(task, method, by_hand, ("x", "y", "d", "u"), steps=5)
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
+@pytest.mark.parametrize("period", [1, 2, 3, 7])
+def test_srba(period: int, case: str, batch: int | None) -> None:
+    """SOBA's three directions of all the data at every q-th step, and between them the last ones
+    plus the difference of one batch's at this point and at the one before; y and v share a rate."""
+    task = bilevel.CASES[case]()
+    Point = tuple[Tensor, Tensor, Tensor]
+
+    def directions(point: Point, xi: Batch, zeta: Batch) -> Tensor:
+        x, y, v = point
+        d_x = at.f_x(x, y, xi) - at.g_xy(x, y, zeta) @ v
+        d_v = at.g_yy(x, y, zeta) @ v - at.f_y(x, y, xi)
+        return torch.cat([d_x, at.g_y(x, y, zeta), d_v])
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        points: list[Point] = [(at.X0, at.Y0, torch.zeros(at.Q).double())]
+        moves = torch.zeros(at.P + 2 * at.Q).double()
+        for k in range(5):
+            if k in range(0, 5, period):
+                moves = directions(points[-1], draws(k).f(), draws(k).g())
+            else:
+                xi, zeta = draws(k).f(batch), draws(k).g(batch)
+                now, before = (directions(p, xi, zeta) for p in (points[-1], points[-2]))
+                moves = moves + (now - before)
+            d_x, d_y, d_v = moves.split([at.P, at.Q, at.Q])
+            x, y, v = points[-1]
+            x, y = at.in_x(task, x - OUTER_LR * d_x), at.in_y(task, y - INNER_LR * d_y)
+            points.append((x, y, v - INNER_LR * d_v))
+            yield *points[-1], d_x
+
+    method = srba(OUTER_LR, INNER_LR, period, batch)
+    bilevel.assert_same_path(task, method, by_hand, ("x", "y", "v"), steps=5)

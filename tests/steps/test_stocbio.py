@@ -1,0 +1,148 @@
+"""stocBiO, by hand (Ji et al., 2021, Algorithms 2 and 3), as in the paper and as released."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from algorithms.bilevel.stocbio import stocbio
+from bench.descent import gd
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.settings import BadSetting
+from bench.task import Batch
+from tests.steps import bilevel
+from tests.steps import problem as at
+
+LR, ETA, T, Q = 0.3, 0.4, 2, 3
+EYE = torch.eye(at.Q).double()
+Batches = tuple[list[Batch], Batch, list[Batch], Batch]  # S_0 ..., D_F, [B_Q, ..., B_1], D_G
+
+
+def factor(x: Tensor, y: Tensor, rows: Batch) -> Tensor:
+    """I - eta g_yy of one batch."""
+    return EYE - ETA * at.g_yy(x, y, rows)
+
+
+def estimated(x: Tensor, y: Tensor, v_0: Tensor, D_H: list[Batch], variant: str) -> Tensor:
+    """v_Q of equation (5), eta sum_{q=-1}^{Q-1} prod_{j=Q-q}^{Q} (I - eta g_yy(B_j)) v_0, each
+    product anew, B_Q nearest to v_0. As released the last term stands in for the first, and only it
+    is scaled by eta."""
+    terms = []
+    for many in range(Q + 1):
+        term = v_0
+        for rows in D_H[:many]:
+            term = factor(x, y, rows) @ term
+        terms.append(term)
+    if variant == "paper":
+        return ETA * sum(terms, torch.zeros_like(v_0))
+    return ETA * terms[-1] + sum(terms[1:], torch.zeros_like(v_0))
+
+
+def path(
+    case: str, rule: str, variant: str, batches: Callable[[Draw], Batches]
+) -> Callable[[Callable[[int], Draw]], Iterator[tuple[Tensor, ...]]]:
+    """Algorithm 2 with these batches."""
+    task, (_, moves) = bilevel.CASES[case](), bilevel.OUTER[rule]
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        x, y, move = at.X0, at.Y0, moves()
+        for k in range(3):
+            S, D_F, D_H, D_G = batches(draws(k))
+            y = task.start(y, None)
+            for rows in S:
+                y = at.in_y(task, y - LR * at.g_y(x, y, rows))
+            v = estimated(x, y, at.f_y(x, y, D_F), D_H, variant)
+            found = at.f_x(x, y, D_F) - at.g_xy(x, y, D_G) @ v
+            x = at.in_x(task, move(x, found))
+            yield x, y, found
+
+    return by_hand
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.EVERYWHERE)
+@pytest.mark.parametrize("rule", bilevel.OUTER)
+@pytest.mark.parametrize("inner_batch", [None, 5])
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_every_batch_is_drawn_anew(
+    variant: str, inner_batch: int | None, rule: str, case: str, batch: int | None
+) -> None:
+    """Batches of g for the T inner steps, for G and for the Q factors, and one of f for F."""
+
+    def batches(draw: Draw) -> Batches:
+        S = [draw.g(batch if inner_batch is None else inner_batch) for _ in range(T)]
+        D_F, D_G = draw.f(batch), draw.g(batch)
+        return S, D_F, [draw.g(batch) for _ in range(Q)], D_G
+
+    method = stocbio(
+        bilevel.OUTER[rule][0], LR, ETA, T, Q, variant, batch=batch, inner_batch=inner_batch
+    )
+    by_hand = path(case, rule, variant, batches)
+    bilevel.assert_same_path(bilevel.CASES[case](), method, by_hand)
+
+
+@pytest.mark.parametrize("mu", [0.9, 2.4])
+def test_batches_of_proposition_3(mu: float) -> None:
+    """|B_{Q+1-j}| = B Q (1 - eta mu)^{j-1}, rounded up: B_Q, which meets v_0 first, is largest."""
+    sizes = [math.ceil(4 * Q * (1 - ETA * mu) ** (j - 1)) for j in range(1, Q + 1)]
+    assert sizes == {0.9: [12, 8, 5], 2.4: [12, 1, 1]}[mu]
+
+    def batches(draw: Draw) -> Batches:
+        S = [draw.g(4) for _ in range(T)]
+        D_F, D_G = draw.f(4), draw.g(4)
+        return S, D_F, [draw.g(size) for size in sizes], D_G
+
+    method = stocbio(bilevel.OUTER["gd"][0], LR, ETA, T, Q, shrink=mu, batch=4)
+    bilevel.assert_same_path(at.problem(), method, path("free", "gd", "paper", batches))
+
+
+def test_a_batch_of_proposition_3_is_never_empty() -> None:
+    """(1 - eta mu)^{j-1} underflows for the last of these; one sample is taken then."""
+    task = at.problem()
+    method = stocbio(gd(0.1), LR, 0.5, 1, 30, shrink=2 - 4e-16, batch=1)
+    oracle = Oracle(task)
+    state, _ = method.step(oracle, method.init(at.X0, at.Y0), Draw(task, 0, 0))
+    assert state.x.isfinite().all()
+    assert oracle.samples["hvp_g"] == 30 + 29  # B Q, then ones
+
+
+def parts(rows: Tensor, size: int | None) -> list[Tensor]:
+    """Parts of "about" so many rows: n // size + 1 of them, as equal as can be."""
+    n, many = len(rows), 1 if size is None else len(rows) // size + 1
+    return [rows[n * b // many : n * (b + 1) // many] for b in range(many)]
+
+
+@pytest.mark.parametrize("size", [10, 20, 23, None])
+def test_the_released_batches_are_parts_of_the_data(size: int | None) -> None:
+    """Every step sees the same ones: the T = 5 inner steps g's first five in turn, and F, all
+    factors and G f's first three, from the first on again where there are fewer
+    (l2reg_on_twentynews.py, lines 170 to 246)."""
+    below, above = parts(torch.arange(64), size), parts(22 - torch.arange(23), size)
+
+    def batches(draw: Draw) -> Batches:
+        S = [below[t % len(below)] for t in range(5)]
+        D_F, D_H, D_G = above[0], above[1 % len(above)], above[2 % len(above)]
+        return S, D_F, [D_H] * Q, D_G
+
+    outer = bilevel.OUTER["gd"][0]
+    method = stocbio(outer, LR, ETA, 5, Q, "code", batches="fixed", batch=size)
+    by_hand = path("fewer above", "gd", "code", batches)
+    bilevel.assert_same_path(bilevel.fewer_above(), method, by_hand)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shrink": 0.5}, r"algorithm\.shrink=0\.5: Proposition 3 needs algorithm\.batch"),
+        ({"shrink": 2.0, "batch": 4}, r"algorithm\.shrink=2\.0: .* below 1 / shrink"),
+        ({"shrink": 0.5, "batch": 4, "batches": "fixed"}, r"algorithm\.batches=fixed"),
+        ({"inner_batch": 3, "batches": "fixed"}, r"algorithm\.batches=fixed"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    settings: dict[str, float | int | str], message: str
+) -> None:
+    with pytest.raises(BadSetting, match=message):
+        stocbio(gd(0.1), LR, 0.5, T, Q, **settings)  # type: ignore[arg-type]
