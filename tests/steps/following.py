@@ -52,3 +52,16 @@ def partials(loss: Loss, x: Tensor, y: Tensor, rows: Batch) -> tuple[Tensor, Ten
     with torch.enable_grad():
         found = torch.autograd.grad(loss(x, y, rows), (x, y), materialize_grads=True)
     return found[0], found[1]
+
+
+class HeavyBall:
+    """m = momentum m + direction, point = point - lr m, in its own words."""
+
+    def __init__(self, lr: float, momentum: float = 0.0):
+        self.lr, self.momentum = lr, momentum
+        self.m: Any = 0.0
+
+    def __call__(self, point: Tensor, direction: Tensor) -> Tensor:
+        """The next point."""
+        self.m = self.momentum * self.m + direction
+        return point - self.lr * self.m
