@@ -59,8 +59,10 @@ def bsg1_by_hand(
 def test_bsg1(
     T: int, momentum: float, keep: bool, eps: float, case: str, batch: int | None
 ) -> None:
+    """The inner velocity begins at zero in each step unless it is asked to be kept."""
     task = replace(at.CASES[case](), start=begun)
-    method = bsg1(adam(0.1), 0.2, T, momentum, keep, eps, batch)
+    kept: dict[str, Any] = {"keep_velocity": True} if keep else {}
+    method = bsg1(adam(0.1), 0.2, T, momentum, eps=eps, batch=batch, **kept)
     assert_follows(task, method, bsg1_by_hand(task, batch, T, momentum, keep, eps))
 
 
