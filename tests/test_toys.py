@@ -13,9 +13,6 @@ from tests.test_conf import composed
 # experiment -> (end point, tolerance): dossier of the released code, printed to so many digits
 ENDS: dict[str, tuple[dict[str, float], float]] = {
     "toy_coreset_code_bome": ({"theta_1": 1.8167, "theta_2": 0.3851}, 5e-3),
-    "toy_coreset_code_bsg1": ({"theta_1": 2.976, "theta_2": 1.004}, 5e-3),
-    "toy_coreset_code_bvfsm": ({"theta_1": 1.951, "theta_2": -0.178}, 5e-3),
-    "toy_coreset_code_penalty": ({"theta_1": 2.292, "theta_2": -0.568}, 5e-3),
     "toy_minimax_code_bome": ({"theta": -0.016, "v": 0.049}, 1e-3),
     "toy_minimax_code_bsg1": ({"theta": 10.0, "v": 4.0}, 1e-3),
     "toy_minimax_code_bvfsm": ({"theta": -10.0, "v": 10.0}, 1e-3),
@@ -25,6 +22,13 @@ ENDS: dict[str, tuple[dict[str, float], float]] = {
     "toy_degenerate_code_bsg1": ({"theta_1": 0.0, "theta_2": 0.0, "v": 0.0}, 1e-6),
     "toy_degenerate_code_bvfsm": ({"theta_1": 0.98, "theta_2": -0.23, "v": -0.23}, 5e-3),
     "toy_degenerate_code_penalty": ({"theta_1": 0.999, "theta_2": 0.999, "v": 0.999}, 1e-3),
+}
+# experiment -> (steps, point): the released code's iterates on the way, to the digits it holds
+ON_THE_WAY: dict[str, tuple[int, dict[str, float]]] = {
+    "toy_coreset_code_bome": (10, {"theta_1": 0.217939, "theta_2": 2.112500}),
+    "toy_coreset_code_bsg1": (300, {"theta_1": 2.66551, "theta_2": 1.07078}),
+    "toy_coreset_code_bvfsm": (300, {"theta_1": 2.058161, "theta_2": -0.084299}),
+    "toy_coreset_code_penalty": (300, {"theta_1": 1.694089, "theta_2": -0.442198}),
 }
 
 
@@ -46,6 +50,14 @@ def test_released_settings_end_where_the_released_code_ends(experiment: str) -> 
     expected, tolerance = ENDS[experiment]
     last = last_row(f"experiment={experiment}")
     assert {key: last[key] for key in expected} == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("experiment", ON_THE_WAY)
+def test_released_settings_go_the_released_codes_way(experiment: str) -> None:
+    """BOME's iterates part after ten steps, as lambda is about 19 and the step .05 there."""
+    steps, expected = ON_THE_WAY[experiment]
+    last = last_row(f"experiment={experiment}", f"run.steps={steps}")
+    assert {key: last[key] for key in expected} == pytest.approx(expected, abs=1.5e-5)
 
 
 def test_minimax_bome_reaches_the_saddle_after_500_steps() -> None:
