@@ -228,9 +228,11 @@ def _clamped(limit: float | str) -> Set:
 
 
 def _closest(points: Tensor, goal: Tensor) -> Tensor:
-    """The point closest to a goal outside the hull: it lies on a segment between two points."""
+    """The point of the hull closest to the goal: the goal, or on a segment between two points."""
     candidates = []
     for a, b in combinations(points, 2):
         t = ((goal - a) @ (b - a) / (b - a).square().sum()).clamp(0, 1)
         candidates.append(a + t * (b - a))
-    return min(candidates, key=lambda p: float((p - goal).square().sum()))
+    best = min(candidates, key=lambda p: float((p - goal).square().sum()))
+    inside = ((points - best) @ (goal - best) > 1e-4).any()  # else no point is on the goal's side
+    return goal if inside else best

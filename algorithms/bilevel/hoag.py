@@ -70,7 +70,7 @@ def hoag(
             first = (p.norm() * p.numel() ** 0.5).clamp(min=1e-3)
             L = torch.where(s.L == 0, first, s.L)
         else:
-            L = 1 / torch.as_tensor(lr).to(p)
+            L = 1 / torch.as_tensor(lr, dtype=p.dtype, device=p.device)
         x = o.project(s.x - p / L)  # line 5
         if lr == "adaptive":
             moved = (x - s.x).norm()

@@ -1,0 +1,200 @@
+"""The first-order baselines of BOME's experiments by hand: BSG-1, BVFSM, descent in y alone."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from algorithms.bilevel.bsg1 import bsg1
+from algorithms.bilevel.bvfsm import bvfsm
+from algorithms.bilevel.upper_only import upper_only
+from bench.descent import adam, gd
+from bench.oracle import Oracle
+from bench.rng import Draw
+from bench.task import Batch, Context, Task
+from tasks.toy import toy_degenerate
+from tests.steps import problem as at
+from tests.steps.following import ByHand, Values, assert_follows, partials
+
+
+def begun(y: Tensor, batch: Batch) -> Tensor:
+    """Where a task of its own mind begins the inner loop: it depends on y and on the batch."""
+    return 0.5 * y + batch.double().mean() / 640
+
+
+def bsg1_by_hand(
+    task: Task, batch: int | None, T: int, momentum: float, keep: bool, eps: float
+) -> ByHand:
+    """BOME's appendix and its released code: y by T steps, then d_x = f_x - (f_y.g_y)/|g_y|^2 g_x.
+
+    The released code adds eps to |g_y|^2.
+    """
+
+    def steps(draws: Callable[[int], Draw]) -> Iterator[Values]:
+        x, y, m, outer = at.X0, at.Y0, torch.zeros(at.Q).double(), at.Adam(0.1)
+        for k in range(3):
+            xi, zeta = draws(k).f(batch), draws(k).g(batch)
+            y, m = task.start(y, zeta), m if keep else 0 * m
+            for _ in range(T):
+                m = momentum * m + partials(at.lower, x, y, zeta)[1]
+                y = at.in_y(task, y - 0.2 * m)
+            (f_x, f_y), (g_x, g_y) = partials(at.upper, x, y, xi), partials(at.lower, x, y, zeta)
+            d = f_x - (f_y @ g_y) / (g_y @ g_y + eps) * g_x
+            x = at.in_x(task, outer(x, d))
+            yield {"x": x, "y": y, "velocity": m, "info/hypergrad_sq": d @ d}
+
+    return steps
+
+
+@pytest.mark.parametrize("batch", [8, None])
+@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize(
+    ("T", "momentum", "keep", "eps"),
+    [(3, 0.0, False, 0.0), (2, 0.6, False, 0.05), (2, 0.6, True, 0.05)],
+)
+def test_bsg1(
+    T: int, momentum: float, keep: bool, eps: float, case: str, batch: int | None
+) -> None:
+    """The inner velocity begins at zero in each step unless it is asked to be kept."""
+    task = replace(at.CASES[case](), start=begun)
+    kept: dict[str, Any] = {"keep_velocity": True} if keep else {}
+    method = bsg1(adam(0.1), 0.2, T, momentum, eps=eps, batch=batch, **kept)
+    assert_follows(task, method, bsg1_by_hand(task, batch, T, momentum, keep, eps))
+
+
+def test_bsg1_unless_told_otherwise() -> None:
+    """T = 10 plain inner steps on all the data, and nothing added to |g_y|^2."""
+    task = at.problem()
+    hand = bsg1_by_hand(task, None, 10, 0.0, False, 0.0)
+    assert_follows(task, bsg1(adam(0.1), 0.2), hand)
+
+
+def test_bsg1_takes_f_x_alone_where_g_y_is_zero() -> None:
+    """At v = theta_1 = 1 the released degenerate problem has g_y = 0, g_v = -1, f_v = -2."""
+    task, method = toy_degenerate(Context(dtype=torch.float64), "code"), bsg1(gd(0.1), 0.5)
+    state = method.init(torch.tensor([1.0]).double(), torch.tensor([1.0, 3.0]).double())
+    new, info = method.step(Oracle(task), state, Draw(task, 0, 0))
+    assert new.x.tolist() == pytest.approx([1.2], rel=1e-15)
+    assert float(info["hypergrad_sq"]) == 4
+
+
+def regularised(decay: str, rate: float, horizon: int, k: int) -> float:
+    """r_k of the released toys ("constant") and of its hyper-cleaning's "log" and "power2"."""
+    if decay == "power":
+        return 1 / (k + 1) ** rate
+    return 1 / math.log(rate * ((horizon if decay == "constant" else k) + 1))
+
+
+def bvfsm_by_hand(
+    task: Task,
+    batch: int | None,
+    T: int,
+    l2: float,
+    log: float,
+    variant: str,
+    decay: str,
+    rate: float,
+    horizon: int,
+    momentum: float,
+    eps: float,
+) -> ByHand:
+    """The three problems of Liu et al. (2021, Algorithm 1), each differentiated as it is printed.
+
+    z descends g(x, z) + l2 r |z|^2. y descends f(x, y) + barrier + l2 r |y|^2, and x takes a step
+    on the same, where barrier = -log r ln(g(x, z) + l2 r |z|^2 - g(x, y) + eps). The released code
+    adds the detached g(x, y) inside the logarithm.
+    """
+
+    def steps(draws: Callable[[int], Draw]) -> Iterator[Values]:
+        x, y, z, outer = at.X0, at.Y0, at.Y0, at.Adam(0.1)
+        for k in range(3):
+            xi, zeta = draws(k).f(batch), draws(k).g(batch)
+            r = regularised(decay, rate, horizon, k)
+
+            def bound(x: Tensor, z: Tensor, _: Batch, r: float = r, rows: Batch = zeta) -> Tensor:
+                return at.lower(x, z, rows) + l2 * r * (z @ z)
+
+            m = torch.zeros(at.Q).double()
+            for _ in range(T):
+                m = momentum * m + partials(bound, x, z, None)[1]
+                z = at.in_y(task, z - 0.1 * m)
+
+            def whole(
+                x: Tensor, y: Tensor, _: Batch, r: float = r, z: Tensor = z,
+                xi: Batch = xi, zeta: Batch = zeta, bound: Any = bound,
+            ) -> Tensor:  # fmt: skip
+                g = at.lower(x, y, zeta)
+                inside = bound(x, z, None) - g + (g.detach() if variant == "code" else 0.0) + eps
+                assert inside > 0, "the logarithm is taken inside its domain"
+                return at.upper(x, y, xi) - log * r * torch.log(inside) + l2 * r * (y @ y)
+
+            m = torch.zeros(at.Q).double()
+            for _ in range(T):
+                m = momentum * m + partials(whole, x, y, None)[1]
+                y = at.in_y(task, y - 0.05 * m)
+            x = at.in_x(task, outer(x, partials(whole, x, y, None)[0]))
+            yield {"x": x, "y": y, "z": z, "k": float(k + 1), "info/decay": r}
+
+    return steps
+
+
+BARRIERS: dict[str, dict[str, Any]] = {  # eps is large enough for the barrier's domain
+    "paper": {"variant": "paper", "decay": "power", "l2": 0.6, "log": 0.2, "rate": 0.4},
+    "heavy": {"variant": "paper", "decay": "log", "l2": 0.3, "log": 0.05, "rate": 2.5},
+    "code": {"variant": "code", "decay": "constant", "l2": 0.2, "log": 0.3, "rate": 1.3},
+    "code, log": {"variant": "code", "decay": "log", "l2": 0.1, "log": 0.2, "rate": 2.0},
+}
+
+
+@pytest.mark.parametrize("batch", [8, None])
+@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize("barrier", BARRIERS)
+def test_bvfsm(barrier: str, case: str, batch: int | None) -> None:
+    task = at.CASES[case]()
+    settings = BARRIERS[barrier] | {"T": 2, "horizon": 7, "eps": 0.7}
+    momentum = 0.5 if barrier == "heavy" else 0.0
+    method = bvfsm(adam(0.1), 0.05, 0.1, inner_momentum=momentum, batch=batch, **settings)
+    assert_follows(task, method, bvfsm_by_hand(task, batch, momentum=momentum, **settings))
+
+
+def test_bvfsm_unless_told_otherwise() -> None:
+    """The released toys' and hyper-cleaning's settings, but for the barrier as it is printed."""
+    task = at.problem()
+    known: dict[str, Any] = {"T": 10, "l2": 0.1, "log": 0.1, "rate": 1.1, "eps": 1e-4}
+    for decay in ("log", "constant"):
+        hand = bvfsm_by_hand(
+            task, None, variant="code", decay=decay, horizon=5000, momentum=0.0, **known
+        )
+        ours = {} if decay == "log" else {"decay": decay}
+        assert_follows(task, bvfsm(adam(0.1), 0.05, 0.1, variant="code", **ours), hand)  # type: ignore[arg-type]
+
+
+def test_bvfsm_takes_the_printed_barrier_unless_told_otherwise() -> None:
+    task = at.problem()
+    known: dict[str, Any] = {"T": 2, "l2": 0.1, "log": 0.02, "eps": 0.7}
+    hand = bvfsm_by_hand(
+        task, None, variant="paper", decay="log", rate=1.1, horizon=1, momentum=0.0, **known
+    )
+    assert_follows(task, bvfsm(adam(0.1), 0.05, 0.1, **known), hand, steps=1)
+
+
+@pytest.mark.parametrize("batch", [8, None])
+@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_upper_only(l2: float, case: str, batch: int | None) -> None:
+    """y descends f(x, y) + l2 |y|^2 by the given rule, and x stays."""
+    task = at.CASES[case]()
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[Values]:
+        y, lower = at.Y0, at.Adam(0.1)
+        for k in range(3):
+            slope = partials(at.upper, at.X0, y, draws(k).f(batch))[1] + 2 * l2 * y
+            y = at.in_y(task, lower(y, slope))
+            yield {"x": at.X0, "y": y, "info/slope_sq": slope @ slope}
+
+    method = upper_only(adam(0.1), l2, batch) if l2 else upper_only(adam(0.1), batch=batch)
+    assert_follows(task, method, by_hand)
