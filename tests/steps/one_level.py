@@ -14,7 +14,7 @@ from torch import Tensor
 from bench.algorithm import Algorithm
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
-from bench.task import Set, Task
+from bench.task import Set, Task, no_data
 from tests.steps import problem as at
 
 Draws = Callable[[int], Draw]
@@ -48,8 +48,7 @@ SETS = {"ball": ball(SMALL), "large ball": ball(4.0), "box": cube(-0.3, 0.2)}
 
 def problem(feasible: Set) -> Task:
     """min_x f(x, Y0) on the set; y is a part of the state that no step may change."""
-    whole = at.problem(feasible)
-    return replace(whole, lower=None)
+    return replace(at.problem(feasible), lower=None, draw_lower=no_data)
 
 
 def f(x: Tensor, i: Any) -> Tensor:
@@ -69,17 +68,20 @@ def assert_same(
     by_hand: Callable[[Draws], Iterator[dict[str, Any]]],
     steps: int = 5,
 ) -> None:
-    """Both go the same way: names of our state or of what a step tells, and `calls`.
+    """Both go the same way: names of our state or of what a step tells, and `calls`; a state keeps
+    its shapes.
 
     Both sum the same terms in another order, in float64: 1e-10 relative.
     """
     state = algorithm.init(*task.init(generator()))
+    shapes = [value.shape for value in state]
     theirs = by_hand(lambda k: Draw(task, 0, k))
     for k in range(steps):
         o, expected = Oracle(task), next(theirs)
         with torch.no_grad():
             state, told = algorithm.step(o, state, Draw(task, 0, k))
         found = state._asdict() | told
+        assert [value.shape for value in state] == shapes
         assert dict(o.calls) == expected.pop("calls")
         assert set(told) <= set(expected), "all that a step tells is tested"
         for name, value in (expected | {"y": at.Y0}).items():
