@@ -30,8 +30,9 @@ def recipe(
     magnitude: float = 3.0,
     norm: float = 5.0,
 ) -> tuple[Tensor, Entries]:
-    """(the truth, the entries seen): rank singular values of norm / rank each, an entry is seen with
-    probability `observed`, then shifted by U[-magnitude, magnitude] with probability `noisy`."""
+    """(the truth, the entries seen): `rank` singular values of norm / rank each; an entry is seen
+    with probability `observed`, then shifted by U[-magnitude, magnitude] with probability `noisy`.
+    """
     rng = generator("completion", name)
 
     def normal(n: int) -> Tensor:

@@ -4,6 +4,7 @@ sections 6.1.2 and 6.2.
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,9 +100,7 @@ def test_the_loss_and_what_is_measured(held_out: float, context: Context) -> Non
     ds/dx_t = -s (1 - s) a; the accuracy of s > 1/2 on what is held out."""
     rng = generator("multitask", 6)
     train, test = split(synthetic(rng, 2, 2, 12, 3), held_out, rng)
-    task = multitask(
-        context, **SMALL, held_out=held_out, radius=1.5, gamma=0.4, instance=6
-    )
+    task = multitask(context, **SMALL, held_out=held_out, radius=1.5, gamma=0.4, instance=6)
     start, y = task.init(generator())
     assert start.shape == (4, 4)
     assert not start.any()
@@ -174,3 +173,14 @@ def test_the_instance_names_the_data(context: Context) -> None:
         x = torch.ones(4, 4, dtype=torch.float64)
         values.append(float(task.upper(x, x.new_zeros(0), Draw(task, 0, 0).f(None))))
     assert values[0] == values[1] == values[2] != values[3]
+
+
+def test_a_libsvm_file_makes_tasks(tmp_path: Path) -> None:
+    """Three classes of ten samples with two features, two versions of each."""
+    (tmp_path / "libsvm").mkdir()
+    lines = [f"{k % 3 + 1} 1:{k / 10} 2:{(k * 7) % 5}" for k in range(30)]
+    (tmp_path / "libsvm" / "Sensorless.scale").write_text("\n".join(lines) + "\n")
+    task = multitask(Context(data_root=tmp_path), source="sensorless", versions=2, held_out=0.0)
+    assert task.init(generator())[0].shape == (3, 6)
+    assert task.count(Draw(task, 0, 0).f(None)) == 120
+    assert list(task.sources) == ["Sensorless.scale"]

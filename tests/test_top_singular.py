@@ -141,9 +141,15 @@ def test_neither_small_nor_large_numbers_are_lost(dtype: torch.dtype, exponent: 
     assert float(v.norm()) == pytest.approx(1, rel=1e-6)
 
 
+def test_a_matrix_that_is_differentiated_elsewhere_is_taken_as_numbers() -> None:
+    A = matrix([3.0, 2.0], 8, 6).requires_grad_()
+    assert float(top_singular(A)[1]) == pytest.approx(3, rel=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(4, 6), (6, 4)])
 def test_zero_has_the_value_zero_and_unit_vectors(shape: tuple[int, int]) -> None:
     u, sigma, v = top_singular(torch.zeros(shape).double())
+    assert sigma.dtype == torch.float64
     assert float(sigma) == 0
     torch.testing.assert_close(u, torch.full((shape[0],), shape[0] ** -0.5).double())
     torch.testing.assert_close(v, torch.full((shape[1],), shape[1] ** -0.5).double())

@@ -5,6 +5,7 @@ and Smola (2016), Algorithms 2 to 4.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def armijo(x: Tensor, d: Tensor, gap: Tensor, rows: Any) -> float:
     ("rule", "L"), [("gap", 0.3), ("gap", 20.0), ("line", 1.0), ("decreasing", 1.0)]
 )
 def test_fw(rule: Any, L: float, case: str, batch: int | None) -> None:
-    """x + gamma (s - x); gamma = min(gap / C, 1) with C = L diameter^2, Armijo's, or 2 / (k + 2)."""
+    """x + gamma (s - x): gamma = min(gap / C, 1), C = L diameter^2, or Armijo's, or 2 / (k + 2)."""
     task = at.problem(at.SETS[case])
 
     def by_hand(draws: at.Draws) -> Iterator[dict[str, Any]]:
@@ -83,7 +84,9 @@ def test_the_line_search_takes_what_is_just_enough(low: float, gamma: float) -> 
     (1 - low), so at low = 0 the whole step is just enough."""
     task = quadratic(low, 1.0)
     algorithm = fw(1.0, 1.0, rule="line")
-    state, told = algorithm.step(Oracle(task), algorithm.init(*task.init(generator())), Draw(task, 0, 0))
+    state, told = algorithm.step(
+        Oracle(task), algorithm.init(*task.init(generator())), Draw(task, 0, 0)
+    )
     assert float(told["gamma"]) == gamma
     assert float(state.x) == 1 - gamma * (1 - low)
 
@@ -101,7 +104,9 @@ def test_the_gap_rule_never_steps_back() -> None:
     """The start 1 lies outside of [2, 3], below all of it: the gap is 2 (1 - 2), gamma is 0."""
     task = quadratic(2.0, 3.0)
     algorithm = fw(1.0, 1.0)
-    state, told = algorithm.step(Oracle(task), algorithm.init(*task.init(generator())), Draw(task, 0, 0))
+    state, told = algorithm.step(
+        Oracle(task), algorithm.init(*task.init(generator())), Draw(task, 0, 0)
+    )
     assert (float(state.x), float(told["fw_gap"]), float(told["gamma"])) == (1.0, -2.0, 0.0)
 
 
@@ -150,13 +155,13 @@ def test_svfw(gamma: float, epoch: int, case: str, batch: int | None) -> None:
 @pytest.mark.parametrize("case", at.SETS)
 @pytest.mark.parametrize(("gamma", "blocks"), [(0.3, 5), (1.7, 3), (0.3, 1)])
 def test_sagafw(gamma: float, blocks: int, case: str) -> None:
-    """Algorithm 4 with n f_i = the sum over a block i: v = n (f_i'(x) - f_i'(alpha_i)) + the mean of
-    f_j'(alpha_j), where the blocks of 64 rows are not equal; then alpha_i = x, of the block that was
-    drawn (the paper draws another).
+    """Algorithm 4 with n f_i the sum over a block i: v = n (f_i'(x) - f_i'(alpha_i)) + the mean of
+    f_j'(alpha_j), where the blocks of 64 rows are not equal; then alpha_i = x, of the block that
+    was drawn (the paper draws another).
     """
     task = at.problem(at.SETS[case])
     ends = [ROWS * b // blocks for b in range(blocks + 1)]
-    rows = [torch.arange(a, b) for a, b in zip(ends, ends[1:])]
+    rows = [torch.arange(a, b) for a, b in pairwise(ends)]
 
     def by_hand(draws: at.Draws) -> Iterator[dict[str, Any]]:
         x = X0

@@ -29,7 +29,7 @@ def procedure(
     for t in range(1, cap + 1):
         v_t = task.feasible.lmo(l + (u_t - u) / gamma, eta / 10)
         V = (l + (u_t - u) / gamma) @ (u_t - v_t)
-        if V <= 0.9 * eta:
+        if 0.9 * eta >= V:
             return u_t, t
         xi = ((u - u_t) / gamma - l) @ (v_t - u_t) / (((v_t - u_t) ** 2).sum() / gamma)
         u_t = (1 - min(1, xi)) * u_t + min(1, xi) * v_t
@@ -122,8 +122,8 @@ def test_ncgs(
 
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_the_random_output_of_ncgs(option: Any) -> None:
-    """Algorithm 3 ends at theta_R^md, P(R = k) = p_k ~ 1 / Gamma_k = k (k + 1) / 2 (theorem 2): held
-    at every step with the weights so far, so that it has that law whenever the run ends."""
+    """Algorithm 3 ends at theta_R^md, P(R = k) = p_k ~ 1 / Gamma_k = k (k + 1) / 2 (theorem 2):
+    drawn at every step with the weights so far, so it has that law whenever the run ends."""
     task = at.problem(at.SETS["box"])
 
     def by_hand(draws: at.Draws) -> Iterator[dict[str, Any]]:
