@@ -4,6 +4,7 @@ Their steps are written out in steps/test_ncgs.py, test_frank_wolfe.py and test_
 """
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from algorithms.projection_free.projected import projected_gradient, svrg
 from bench import checkpoint
 from bench.algorithm import Algorithm
 from bench.oracle import Oracle
-from bench.rng import generator
+from bench.rng import Draw, generator
 from bench.run import first, run
 from bench.settings import locate
 from bench.task import Context, Set, Task
 from tasks.completion import completion
+from tasks.multitask import multitask
+from tasks.trees import trees
 from tests.test_sets import PROJECTED, SETS, randn
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -64,6 +67,35 @@ def on(feasible: Set, shape: tuple[int, ...], L: float = 3.0) -> Task:
         upper=upper, init=init, evaluate=lambda x, y, k: {}, metric="", draw_upper=draw,
         count=len, rows=lambda batch, a, b: batch[a:b], feasible=feasible,
     )  # fmt: skip
+
+
+SMALL: dict[str, Callable[[Context], Task]] = {
+    "completion": lambda c: completion(c, 12, 9, rank=2, observed=0.5),
+    "multitask": lambda c: multitask(c, groups=2, similar=2, samples=20, features=6),
+    "trees": lambda c: trees(c, nodes=8),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_task_of_one_level_is_whole(name: str, context: Context) -> None:
+    """y is empty, and so is its gradient; batches are cut and counted; there is a linear oracle, a
+    closed form, and a start in the set."""
+    task = SMALL[name](context)
+    x, y = task.init(generator())
+    batch = Draw(task, 0, 0).f(5)
+    f_x, f_y = Oracle(task).grad_f(x, y, batch)
+    assert (y.shape, f_y.shape, f_x.shape) == ((0,), (0,), x.shape)
+    assert {t.dtype for t in (x, y, f_x, f_y)} == {torch.float64}
+    assert Oracle(task).f_y(x, y, batch).shape == (0,)
+    assert task.count(batch) == 5
+    assert task.rows is not None
+    assert task.rows(batch, 1, 3).tolist() == batch.tolist()[1:3]
+    assert task.upper_derivatives is not None
+    assert task.feasible.lmo is not None
+    slope = randn(tuple(x.shape), "slope")
+    assert float((slope * (x - task.feasible.lmo(slope, 0.0))).sum()) >= 0
+    assert task.upper_derivatives.grad(x, y, batch, "y")[0] is None
+    assert task.upper_derivatives.grad(x, y, batch, "x")[1] is None
 
 
 @pytest.mark.parametrize("name", SETS)

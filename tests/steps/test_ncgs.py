@@ -41,10 +41,11 @@ def procedure(
 @pytest.mark.parametrize("eta", [0.4, 0.02])
 @pytest.mark.parametrize("gamma", [0.1, 3.0])
 def test_condg(gamma: float, eta: float, cap: int, case: str) -> None:
-    """Algorithm 1 from a point outside and from one inside of the set, up and down hill."""
+    """Algorithm 1 from a point outside and from one inside of the set, up and down hill, and so
+    steep that a whole step to the vertex is not enough."""
     task, everything = at.problem(at.SETS[case]), torch.arange(ROWS)
     for u in (X0, 0.3 * X0):
-        for l in (at.slope(u, everything), -2 * at.slope(u, everything)):
+        for l in (at.slope(u, everything) * scale for scale in (1, -2, 50)):
             o = Oracle(task)
             found, calls = condg(o, l, u, gamma, eta, cap)
             expected, count = procedure(task, l, u, gamma, eta, cap)
