@@ -199,6 +199,12 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         completion(Context(data_root=tmp_path), file="entries.csv")
 
 
+def test_a_value_may_be_large(tmp_path: Path) -> None:
+    """Only rows and columns have a largest number, and 2^31 is one that they may have."""
+    (tmp_path / "entries.txt").write_text(f"0 0 3e9\n0 {2**31} -7e20\n")
+    completion(Context(data_root=tmp_path), file="entries.txt", held_out=0.0)
+
+
 @pytest.mark.parametrize("separator", [",", " ", ", "])
 @pytest.mark.parametrize("held_out", [0.0, 0.2])
 def test_ones_own_entries_are_read_from_a_file(

@@ -91,7 +91,7 @@ def answer(x: Tensor, a: Tensor, t: int) -> float:
     return 1 / (1 + math.exp(float(a @ x[:, t])))
 
 
-SMALL: dict[str, Any] = {"groups": 2, "similar": 2, "samples": 12, "features": 3}
+SMALL: dict[str, Any] = {"groups": 2, "similar": 3, "samples": 8, "features": 4}
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.3])
@@ -99,15 +99,15 @@ def test_the_loss_and_what_is_measured(held_out: float, context: Context) -> Non
     """The mean of (y - 1 / (1 + exp(<x_t, a>)))^2 and its derivative, -2 (y - s) ds/dx with
     ds/dx_t = -s (1 - s) a; the accuracy of s > 1/2 on what is held out."""
     rng = generator("multitask", 6)
-    train, test = split(synthetic(rng, 2, 2, 12, 3), held_out, rng)
+    train, test = split(synthetic(rng, 2, 3, 8, 4), held_out, rng)
     task = multitask(context, **SMALL, held_out=held_out, radius=1.5, gamma=0.4, instance=6)
     start, y = task.init(generator())
-    assert start.shape == (4, 4)
+    assert start.shape == (5, 6)
     assert not start.any()
-    x = torch.randn(4, 4, generator=generator("x"), dtype=torch.float64)
+    x = torch.randn(5, 6, generator=generator("x"), dtype=torch.float64)
     everything = Draw(task, 0, 0).f(None)
     assert everything.tolist() == list(range(len(train)))
-    for rows in (everything, torch.arange(len(train)), torch.tensor([5, 0, 30, 5])):
+    for rows in (everything, torch.arange(len(train)), torch.tensor([5, 0, 21, 5])):
         value, slope = 0.0, torch.zeros_like(x)
         for r in rows.tolist():
             a, label, t, _ = train[r]
@@ -130,7 +130,7 @@ def test_the_loss_and_what_is_measured(held_out: float, context: Context) -> Non
             "mapping_sq": float(((x - moved) / 0.4).square().sum()),
             "fw_gap": float((slope * x).sum() + 1.5 * torch.linalg.svdvals(slope)[0]),
             "nuclear_norm": float(values.sum()),
-            "rank": 4.0,
+            "rank": 5.0,
             "test_accuracy": sum(hits) / len(hits) if hits else 0.0,
         },
         rel=1e-8,
@@ -170,7 +170,7 @@ def test_the_instance_names_the_data(context: Context) -> None:
     values = []
     for seed, instance in ((3, None), (0, 3), (1, 3), (0, 4)):
         task = multitask(replace(context, seed=seed), **SMALL, instance=instance)
-        x = torch.ones(4, 4, dtype=torch.float64)
+        x = torch.ones(5, 6, dtype=torch.float64)
         values.append(float(task.upper(x, x.new_zeros(0), Draw(task, 0, 0).f(None))))
     assert values[0] == values[1] == values[2] != values[3]
 

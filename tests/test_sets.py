@@ -153,6 +153,7 @@ def test_the_nuclear_balls_oracle_is_as_accurate_as_it_must_be(accuracy: float) 
         u, _, v = top_singular(slope, accuracy / radius)
         torch.testing.assert_close(lmo(slope, accuracy), -radius * torch.outer(u, v))
         assert float((slope * lmo(slope, accuracy)).sum()) <= -radius + accuracy
+        assert torch.equal(lmo(slope), lmo(slope, 0.0))  # type: ignore[call-arg]
 
 
 def test_the_boxs_corners_are_its_own_to_the_last_bit() -> None:
@@ -191,8 +192,10 @@ def test_the_cheapest_tree_by_hand(turned: bool) -> None:
         ([-1.0, -2.0, -3.0, -4.0, -5.0], [0, 1, 0, 1, 1]),
         ([0.0, 0.0, 0.0, 0.1, 0.1], [1, 1, 1, 0, 0]),
         ([5.0, 4.0, -7.0, 0.0, 4.5], [0, 1, 1, 1, 0]),
+        ([-1.0, 0.0, 0.0, 5.0, 5.0], [1, 1, 1, 0, 0]),
+        ([2e-9, 3e-9, 3e-9, 1e-9, 1e-9], [1, 0, 0, 1, 1]),
     ):
-        assert lmo(torch.tensor(slope).double(), 0.0).tolist() == tree
+        assert lmo(torch.tensor(slope, requires_grad=True), 0.0).tolist() == tree
 
 
 def test_a_point_of_the_set_is_its_own_projection() -> None:

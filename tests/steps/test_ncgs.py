@@ -9,6 +9,7 @@ from torch import Tensor
 
 from algorithms.projection_free.ncgs import condg, ncgs, ncgs_vr
 from bench.oracle import Oracle
+from bench.rng import Draw
 from bench.task import Task
 from tests.steps import one_level as at
 from tests.steps.problem import ROWS, X0, Y0
@@ -123,26 +124,30 @@ def test_ncgs(
     at.assert_same(task, ncgs(L, N, option, prox, eta, cap, batch, growing), by_hand)
 
 
+class Told(Draw):
+    """A draw whose uniform number is known."""
+
+    number = 0.0
+
+    def uniform(self, like: Tensor) -> Tensor:
+        return torch.full_like(like, self.number)
+
+
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_the_random_output_of_ncgs(option: Any) -> None:
     """Algorithm 3 ends at theta_R^md, P(R = k) = p_k ~ 1 / Gamma_k = k (k + 1) / 2 (theorem 2):
     drawn at every step with the weights so far, so it has that law whenever the run ends."""
     task = at.problem(at.SETS["box"])
-
-    def by_hand(draws: at.Draws) -> Iterator[dict[str, Any]]:
-        plain = ncgs(L, N, option, "exact", batch=8)
-        state, shown = plain.init(X0, Y0), X0
-        for k in range(1, 31):
-            o = Oracle(task)
-            md = (1 - 2 / (k + 1)) * state.ag + 2 / (k + 1) * state.theta
-            state, told = plain.step(o, state, draws(k - 1))
-            p = [j * (j + 1) / 2 for j in range(1, k + 1)]
-            if draws(k - 1).uniform(torch.zeros((), dtype=torch.float64)) < p[-1] / sum(p):
-                shown = md
-            yield {**state._asdict(), **told, "x": shown, "calls": dict(o.calls)}
-
     random = ncgs(L, N, option, "exact", batch=8, output="random")
-    at.assert_same(task, random, by_hand, steps=30)
+    state = random.init(X0, Y0)
+    for k in range(1, 8):
+        md = (1 - 2 / (k + 1)) * state.ag + 2 / (k + 1) * state.theta
+        p = [j * (j + 1) / 2 for j in range(1, k + 1)]
+        before, draw = state._replace(x=torch.full_like(X0, -9.0)), Told(task, 0, k - 1)
+        for aside, shown in ((1 - 1e-9, md), (1 + 1e-9, before.x)):
+            draw.number = aside * p[-1] / sum(p)
+            state, _ = random.step(Oracle(task), before, draw)
+            torch.testing.assert_close(state.x, shown, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [8, None])
@@ -176,16 +181,11 @@ def test_the_random_output_of_ncgs_vr() -> None:
     """Algorithm 4 ends at one of theta_0, ..., theta_{T-1}, each as likely: at step t the one that
     it starts from is taken with probability 1 / (t + 1)."""
     task = at.problem(at.SETS["box"])
-
-    def by_hand(draws: at.Draws) -> Iterator[dict[str, Any]]:
-        plain = ncgs_vr(L, N, 4, "exact", batch=8)
-        state, shown = plain.init(X0, Y0), X0
-        for t in range(30):
-            o, before = Oracle(task), state.theta
-            state, told = plain.step(o, state, draws(t))
-            if draws(t).uniform(torch.zeros((), dtype=torch.float64)) < 1 / (t + 1):
-                shown = before
-            yield {**state._asdict(), **told, "x": shown, "calls": dict(o.calls)}
-
     random = ncgs_vr(L, N, 4, "exact", batch=8, output="random")
-    at.assert_same(task, random, by_hand, steps=30)
+    state = random.init(X0, Y0)
+    for t in range(8):
+        before, draw = state._replace(x=torch.full_like(X0, -9.0)), Told(task, 0, t)
+        for aside, shown in ((1 - 1e-9, before.theta), (1 + 1e-9, before.x)):
+            draw.number = aside / (t + 1)
+            state, _ = random.step(Oracle(task), before, draw)
+            torch.testing.assert_close(state.x, shown, rtol=0, atol=0)
