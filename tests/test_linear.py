@@ -130,6 +130,14 @@ def test_the_columns_taken_out_leave_the_least_work(step: int) -> None:
     assert set(t.even.tolist()) <= {0.0, 1.0}
 
 
+@pytest.mark.parametrize("n", [1, 99, 100, 101, 250])
+def test_the_operators_on_few_rows(n: int) -> None:
+    """Fewer than there are blocks, as many, and some left over."""
+    X, y, r = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(CLASSES, n)
+    close(scores(y, X), y @ X.T)
+    close(gathered(r, X), r @ X)
+
+
 def test_blocks_are_by_the_problem_alone() -> None:
     """Records' bits hang on their number: 1,000 for at most 16 columns of 50,000 rows or more."""
     found = [blocks_of(n, c) for n, c in ((50_000, 16), (49_999, 16), (50_000, 17), (5_000, 1))]
