@@ -17,7 +17,7 @@ def box(low: float, high: float) -> Set:
     """Points whose every coordinate lies in [low, high]."""
 
     def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
-        return torch.where(slope > 0, low, high).to(slope)
+        return torch.full_like(slope, high).masked_fill(slope > 0, low)
 
     return Set(lambda u: u.clamp(low, high), lmo)
 

@@ -65,7 +65,7 @@ def multitask(
         data = noisy_versions(rng, pixels, classes, versions, noise, most)
     keep = torch.rand(len(data.tasks), generator=rng) >= held_out
     train, test = (Samples(*(part[mask] for part in data)) for mask in (keep, ~keep))
-    counts = torch.bincount(train.tasks)
+    counts = torch.bincount(train.tasks, minlength=int(data.tasks[-1]) + 1)
     if (counts == 0).any():
         raise BadSetting(f"task.held_out={held_out}: a task has no sample left; write less")
     ends = [0, *counts.cumsum(0).tolist()]

@@ -17,6 +17,7 @@ from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.linear import (
     MANY,
     Trimmed,
+    blocks_of,
     gathered,
     lifted,
     logits,
@@ -86,6 +87,61 @@ def test_a_margins_columns_are_taken_out(odd: int) -> None:
     back[t.odd] = t.whole
     assert torch.equal(back, X)
     assert torch.equal((t.even == 0).nonzero()[:, 0], t.odd)
+
+
+def least_work(X: Tensor) -> tuple[list[int], list[int], float]:
+    """(the columns, the rows that are odd without them, the share of work left), by trying: the
+    rarest columns go first; an even row costs a product with each column kept and with the
+    constant, an odd row two with all of them."""
+    n, d = X.shape
+    away = X.min(0).values != X
+    rarest = sorted(range(d), key=away.sum(0).tolist().__getitem__)
+    costs = []
+    for taken in range(d + 1):
+        odd = away[:, rarest[:taken]].any(1)
+        costs.append((n * (d - taken + 1) + 2 * d * int(odd.sum()), taken))
+    work, taken = min(costs)
+    odd = away[:, rarest[:taken]].any(1)
+    return sorted(rarest[:taken]), odd.nonzero()[:, 0].tolist(), work / (n * d)
+
+
+@pytest.mark.parametrize("step", [*range(4, 80, 7), 500])
+def test_the_columns_taken_out_leave_the_least_work(step: int) -> None:
+    """Columns are away from their least value in 0, step, 2 step, ... rows, in another order."""
+    n = MANY + 3
+    X = torch.full((n, WIDTH), -0.5).double() - torch.arange(WIDTH)
+    order = torch.randperm(WIDTH, generator=generator("columns", step)).tolist()
+    for j in range(WIDTH):
+        rows = torch.randperm(n, generator=generator("away", step, j))[: j * step]
+        X[rows, order[j]] += 1 + drawn(n)[rows].abs()
+    left, odd, share = least_work(X)
+    t = trimmed(X)
+    if share > 0.9:
+        assert t is None
+        return
+    assert t is not None
+    kept = [c for c in range(WIDTH) if c not in left]
+    assert (t.left.tolist(), t.kept.tolist(), t.odd.tolist()) == (left, kept, odd)
+    assert torch.equal(t.features, torch.cat([X[:, kept], torch.ones(n, 1).double()], 1))
+    assert torch.equal(t.whole, X[odd])
+    assert t.ground.tolist() == [-0.5 - c for c in left]
+    assert torch.tensor(kept + left)[t.places].tolist() == list(range(WIDTH))
+    assert (t.even == 0).nonzero()[:, 0].tolist() == odd
+    assert set(t.even.tolist()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("n", [1, 99, 100, 101, 250])
+def test_the_operators_on_few_rows(n: int) -> None:
+    """Fewer than there are blocks, as many, and some left over."""
+    X, y, r = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(CLASSES, n)
+    close(scores(y, X), y @ X.T)
+    close(gathered(r, X), r @ X)
+
+
+def test_blocks_are_by_the_problem_alone() -> None:
+    """Records' bits hang on their number: 1,000 for at most 16 columns of 50,000 rows or more."""
+    found = [blocks_of(n, c) for n, c in ((50_000, 16), (49_999, 16), (50_000, 17), (5_000, 1))]
+    assert found == [1000, 100, 100, 100]
 
 
 def test_columns_stay_where_taking_them_out_is_not_worth_it() -> None:

@@ -4,10 +4,8 @@ import itertools
 from collections.abc import Callable
 
 import networkx
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from bench.rng import generator
@@ -98,28 +96,106 @@ def test_the_projection_is_in_the_set_idempotent_and_closest(name: str, scale: f
         assert float(((u - p) * (worst - p)).sum()) <= 1e-8 * max(1.0, scale**2)
 
 
-@pytest.mark.parametrize("name", ["simplex", "l1_ball"])
-def test_projections_agree_with_a_general_solver(name: str) -> None:
-    """SLSQP from the projection of zero; the l1 ball as a difference of two positive parts."""
+def lowered(values: Tensor, total: float) -> Tensor:
+    """max(values - t, 0) with the t at which they sum to `total`, by bisection."""
+    low, high = float(values.min()) - total, float(values.max())
+    for _ in range(200):
+        t = (low + high) / 2
+        low, high = (t, high) if float((values - t).clamp(min=0).sum()) > total else (low, t)
+    return (values - low).clamp(min=0)
+
+
+def nearest(name: str, u: Tensor) -> Tensor:
+    """The projection, from its closed form."""
+    if name == "box":
+        return torch.tensor([min(max(v, -0.5), 2.0) for v in u.tolist()], dtype=u.dtype)
+    if name == "l2_ball":
+        return u if float(u.norm()) <= 1.5 else 1.5 * u / u.norm()
+    if name == "simplex":
+        return lowered(u, 2.0)
+    if name == "l1_ball":
+        outside = float(u.abs().sum()) > 1.5
+        return u.sign() * lowered(u.abs().flatten(), 1.5).view_as(u) if outside else u
+    left, values, right = torch.linalg.svd(u, full_matrices=False)
+    outside = float(values.sum()) > 2.0
+    return left @ torch.diag(lowered(values, 2.0)) @ right if outside else u
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+@pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 30.0])
+def test_the_projection_has_its_closed_form(name: str, scale: float) -> None:
+    """Inside of the set, on a face with some zeros, and far away."""
     feasible, shape = SETS[name]
     assert feasible.project is not None
-    u = randn(shape, "solver", name)
-    flat = u.flatten().numpy()
-    n = len(flat)
-    if name == "simplex":
-        found = minimize(
-            lambda z: ((z - flat) ** 2).sum(), np.full(n, 2 / n), bounds=[(0, None)] * n,
-            constraints={"type": "eq", "fun": lambda z: z.sum() - 2}, options={"ftol": 1e-14},
-        ).x  # fmt: skip
-    else:
-        split = minimize(
-            lambda z: ((z[:n] - z[n:] - flat) ** 2).sum(), np.zeros(2 * n),
-            bounds=[(0, None)] * (2 * n),
-            constraints={"type": "ineq", "fun": lambda z: 1.5 - z.sum()},
-            options={"ftol": 1e-14, "maxiter": 500},
-        ).x  # fmt: skip
-        found = split[:n] - split[n:]
-    np.testing.assert_allclose(feasible.project(u).flatten().numpy(), found, atol=1e-5)
+    for k in range(5):
+        u = scale * randn(shape, name, "closed", k)
+        torch.testing.assert_close(feasible.project(u), nearest(name, u), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_oracle_needs_no_accuracy_and_keeps_the_shape_and_the_dtype(name: str) -> None:
+    feasible, shape = SETS[name]
+    assert feasible.lmo is not None
+    slope = randn(shape, name, "float32").float()
+    vertex = feasible.lmo(slope)  # type: ignore[call-arg]
+    assert (vertex.shape, vertex.dtype) == (slope.shape, slope.dtype)
+    assert float((slope * vertex).sum()) == pytest.approx(least(name, slope.double()), rel=1e-5)
+    torch.testing.assert_close(vertex, feasible.lmo(slope, 0.0))
+
+
+@pytest.mark.parametrize("accuracy", [3.0, 0.5, 0.1, 1e-3])
+def test_the_nuclear_balls_oracle_is_as_accurate_as_it_must_be(accuracy: float) -> None:
+    """sigma to accuracy / radius is <slope, .> to accuracy; its vertex is -radius u v^T."""
+    slope = torch.diag(torch.linspace(1.0, 0.5, 60)).double()
+    for radius in (0.3, 4.0):
+        lmo = nuclear_ball(radius).lmo
+        assert lmo is not None
+        u, _, v = top_singular(slope, accuracy / radius)
+        torch.testing.assert_close(lmo(slope, accuracy), -radius * torch.outer(u, v))
+        assert float((slope * lmo(slope, accuracy)).sum()) <= -radius + accuracy
+        assert torch.equal(lmo(slope), lmo(slope, 0.0))  # type: ignore[call-arg]
+
+
+def test_the_boxs_corners_are_its_own_to_the_last_bit() -> None:
+    """In the slope's dtype, whatever the default one: -.2 of float32 lies outside."""
+    lmo = box(-0.2, 0.1).lmo
+    assert lmo is not None
+    assert lmo(torch.tensor([1.0, -1.0]).double(), 0.0).tolist() == [-0.2, 0.1]
+
+
+def test_a_flat_slope_is_answered_by_a_point_of_the_set() -> None:
+    """All points are as good: no division by zero."""
+    for name in PROJECTED:
+        feasible, shape = SETS[name]
+        assert feasible.lmo is not None
+        assert size(name, feasible.lmo(torch.zeros(shape).double(), 0.0)) <= 1e-12
+
+
+def test_the_simplex_sums_to_one_unless_told() -> None:
+    feasible = simplex()
+    assert feasible.project is not None
+    assert feasible.lmo is not None
+    u = torch.tensor([[0.9, 0.5], [-1.0, 0.0]]).double()
+    expected = torch.tensor([[0.7, 0.3], [0.0, 0.0]]).double()
+    torch.testing.assert_close(feasible.project(u), expected)
+    assert feasible.lmo(u, 0.0).tolist() == [[0.0, 0.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_cheapest_tree_by_hand(turned: bool) -> None:
+    """A square with a diagonal, its edges named from either end, some cheaper than nothing."""
+    edges = torch.tensor([[0, 1], [1, 2], [2, 3], [0, 3], [0, 2]])
+    lmo = spanning_trees(4, edges.flip(1) if turned else edges).lmo
+    assert lmo is not None
+    for slope, tree in (
+        ([1.0, 2.0, 3.0, 4.0, 5.0], [1, 1, 1, 0, 0]),
+        ([-1.0, -2.0, -3.0, -4.0, -5.0], [0, 1, 0, 1, 1]),
+        ([0.0, 0.0, 0.0, 0.1, 0.1], [1, 1, 1, 0, 0]),
+        ([5.0, 4.0, -7.0, 0.0, 4.5], [0, 1, 1, 1, 0]),
+        ([-1.0, 0.0, 0.0, 5.0, 5.0], [1, 1, 1, 0, 0]),
+        ([2e-9, 3e-9, 3e-9, 1e-9, 1e-9], [1, 0, 0, 1, 1]),
+    ):
+        assert lmo(torch.tensor(slope, requires_grad=True), 0.0).tolist() == tree
 
 
 def test_a_point_of_the_set_is_its_own_projection() -> None:
@@ -154,11 +230,6 @@ def test_the_largest_singular_value_is_found_to_the_accuracy(name: str, accuracy
     found = float(u @ matrix @ v)
     assert exact * (1 - max(accuracy, 1e-9)) <= found <= exact * (1 + 1e-12)
     assert float(sigma) == pytest.approx(found, rel=1e-9)
-
-
-def test_the_largest_singular_value_of_zero_is_zero() -> None:
-    u, sigma, v = top_singular(torch.zeros(4, 6).double())
-    assert (float(u.norm()), float(sigma), float(v.norm())) == pytest.approx((1, 0, 1))
 
 
 def test_graphs_without_spanning_trees_are_refused() -> None:

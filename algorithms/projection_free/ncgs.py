@@ -6,10 +6,11 @@ Paper -> here: theta -> x, F -> f, Omega -> the task's feasible set, N -> N, L -
 2 / (k + 1), beta_k = 1 / (2 L), eta_k = chi_k = eta (default 1 / N), lambda_k = beta_k (option I)
 or k beta_k / 2 (II), m_k = k batch; for NCGS-VR lambda = 1 / (3 L), m -> epoch, b -> batch.
 
-What a run shows is theta_k for option I (theta_k^ag may leave the set), theta_k^ag for II, theta_t
-for NCGS-VR, or with output "random" the iterate that Algorithms 3 and 4 draw: theta^md with
-probabilities ~ k (k + 1), theta_t uniformly. The draw is kept up at every step, so that it has the
-right law whenever the run ends.
+What a run shows is theta_k for option I (as lambda_k = beta_k, theta_k^md is theta_{k-1} and
+theta_k^ag is theta_k there: alpha_k has no effect), theta_k^ag for II, theta_t for NCGS-VR, or with
+output "random" the iterate that Algorithms 3 and 4 draw: theta^md with probabilities ~ k (k + 1),
+theta_t uniformly. The draw is kept up at every step, so that it has the right law whenever the run
+ends.
 
 Per step: NCGS 1 gradient of f; NCGS-VR 2, and 1 of all the data at the start of an epoch. Linear
 minimisations: as many as condg needs, counted as they go.

@@ -1,0 +1,88 @@
+"""Sparse products against dense ones, rows with no entry and entries twice in one place among them.
+
+Sums of a few terms in another order: 1e-12 in float64.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.rng import generator
+from tasks.sparse import Csr, picked, product, sparse
+
+N, P = 7, 5
+ROWS: list[list[tuple[int, float]]] = [
+    [(4, 1.5), (0, -2.0)],
+    [],
+    [(1, 0.5)],
+    [(2, 3.0), (2, -1.0), (0, 7.0)],
+    [(4, 0.25), (3, -0.5), (2, 0.125), (1, 8.0)],
+    [(0, 1.0)],
+    [],
+]
+
+
+def csr(rows: list[list[tuple[int, float]]]) -> Csr:
+    """The matrix of these rows, as `Csr` says."""
+    offsets = [0]
+    for row in rows:
+        offsets.append(offsets[-1] + len(row))
+    columns = torch.tensor([c for row in rows for c, _ in row], dtype=torch.int32)
+    values = torch.tensor([v for row in rows for _, v in row], dtype=torch.float64)
+    return Csr(torch.tensor(offsets, dtype=torch.int32), columns, values)
+
+
+def dense(rows: list[list[tuple[int, float]]], width: int = P) -> Tensor:
+    """The same, written out."""
+    found = torch.zeros(len(rows), width, dtype=torch.float64)
+    for i, row in enumerate(rows):
+        for c, v in row:
+            found[i, c] += v
+    return found
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator("sparse", *shape), dtype=torch.float64)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_products_are_the_dense_ones(columns: int) -> None:
+    A, B, C = sparse(csr(ROWS), P), drawn(P, columns), drawn(N, columns)
+    close(product(A.rows, B), dense(ROWS) @ B)
+    close(A.times(B), dense(ROWS) @ B)
+    close(A.transposed().times(C), dense(ROWS).T @ C)
+    close(A.transposed().transposed().times(B), dense(ROWS) @ B)
+
+
+def test_the_transpose_is_by_rows_too() -> None:
+    """Each column's entries in the order of the rows: sums go in a fixed order."""
+    columns = sparse(csr(ROWS), P + 2).columns
+    assert columns.offsets.tolist() == [0, 3, 5, 8, 9, 11, 11, 11]
+    assert columns.columns.tolist() == [0, 3, 5, 2, 4, 3, 3, 4, 4, 0, 4]
+    assert columns.values.tolist() == [-2, 7, 1, 0.5, 8, 3, -1, 0.125, -0.5, 1.5, 0.25]
+    assert columns.offsets.dtype == columns.columns.dtype == torch.int32
+
+
+@pytest.mark.parametrize("numbers", [[3], [4, 0, 4], [1], [6, 5, 3, 1], [], [0, 1, 2, 3, 4, 5, 6]])
+def test_picked_rows(numbers: list[int]) -> None:
+    """In the order of their numbers, one twice, empty ones among them."""
+    found = picked(csr(ROWS), torch.tensor(numbers, dtype=torch.long))
+    expected = csr([ROWS[i] for i in numbers])
+    for name in Csr._fields:
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
+    assert found.offsets.dtype == found.columns.dtype == torch.int32
+
+
+def test_products_are_differentiable_twice() -> None:
+    """d/dB <C, A B> = A^T C, for the transpose too, and through a nonlinear loss twice."""
+    A = sparse(csr(ROWS), P)
+    B = drawn(P, 3).requires_grad_()
+    assert torch.autograd.gradcheck(A.times, B)
+    assert torch.autograd.gradgradcheck(A.times, B)
+    assert torch.autograd.gradcheck(A.transposed().times, drawn(N, 2).requires_grad_())
+    (found,) = torch.autograd.grad((drawn(N, 3) * A.times(B)).sum(), B)
+    close(found, dense(ROWS).T @ drawn(N, 3))

@@ -1,0 +1,155 @@
+"""The largest singular value by Lanczos bidiagonalisation, against its definition.
+
+After k iterations from v_1 it is the largest of the matrix on the Krylov space of v_1, A^T A v_1,
+..., (A^T A)^(k-1) v_1 (Golub and Van Loan, section 10.4): here by a QR factorisation of that basis,
+step by step, and a dense decomposition.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bench.rng import generator
+from bench.solve import top_singular
+
+
+def matrix(values: list[float], rows: int, columns: int) -> Tensor:
+    """With these singular values."""
+    rng, n = generator("spectrum", rows, columns), len(values)
+    left, right = (
+        torch.linalg.qr(torch.randn(m, n, generator=rng, dtype=torch.float64)).Q
+        for m in (rows, columns)
+    )
+    return left @ torch.diag(torch.tensor(values).double()) @ right.T
+
+
+def ritz(A: np.ndarray, most: int) -> list[tuple[float, float, float]]:
+    """(the largest value, the norm of its residual, the gap to the second) after 1, 2, ...
+    iterations from numpy's first normal vector of seed 0; A is not wide."""
+    v = np.random.default_rng(0).standard_normal(A.shape[1])
+    basis = (v / np.linalg.norm(v))[:, None]
+    found = []
+    for _ in range(most):
+        u, s, q = np.linalg.svd(A @ basis, full_matrices=False)
+        right = basis @ q[0]
+        residual = np.linalg.norm(A.T @ u[:, 0] - s[0] * right)
+        found.append((s[0], residual, s[0] - s[1] if len(s) > 1 else 0.0))
+        new = A.T @ (A @ basis[:, -1])
+        for _ in range(2):
+            new = new - basis @ (basis.T @ new)
+        basis = np.c_[basis, new / np.linalg.norm(new)]
+    return found
+
+
+SLOW = [1 - 0.004 * k for k in range(45)]
+SHAPES = [(60, 45), (45, 60), (45, 45)]
+
+
+@cache
+def history(shape: tuple[int, int]) -> list[tuple[float, float, float]]:
+    """Of the matrix with the values SLOW, or its transpose where that is tall."""
+    A = matrix(SLOW, *shape)
+    return ritz((A if shape[0] >= shape[1] else A.T).numpy(), 44)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("accuracy", [0.3, 0.1, 0.05, 0.03, 0.02, 1e-2, 3e-3, 1e-3, 1e-4, 1e-6])
+@pytest.mark.parametrize("scale", [1.0, 1e-5, 1e6])
+def test_it_ends_at_the_first_look_that_is_accurate_enough(
+    scale: float, accuracy: float, shape: tuple[int, int]
+) -> None:
+    """It looks after 7, 10, 13, 16, ... iterations (a fifth of those done in between, at least 3)
+    and ends where |r|, or |r|^2 / gap if that is known to hold (gap > |r|), is at most `accuracy`.
+    """
+    A = scale * matrix(SLOW, *shape)
+    u, sigma, v = top_singular(A, accuracy * scale)
+    k = 6
+    while not off(*history(shape)[k]) <= accuracy:
+        k += max(3, k // 5)
+    value = scale * history(shape)[k][0]
+    assert float(sigma) == pytest.approx(value, rel=1e-10)
+    assert float(u @ A @ v) == pytest.approx(value, rel=1e-10)
+    assert float(u.norm()) == pytest.approx(1, rel=1e-12)
+    assert float(v.norm()) == pytest.approx(1, rel=1e-12)
+    assert (u.shape, v.shape) == (shape[:1], shape[1:])
+
+
+def off(value: float, residual: float, gap: float) -> float:
+    """What the value is off by, at most."""
+    return residual**2 / gap if gap > residual else residual
+
+
+def test_the_table_above_meets_both_bounds() -> None:
+    assert {gap > residual for _, residual, gap in history(SHAPES[0])} == {True, False}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 6, 7, 8, 12])
+def test_it_ends_after_its_steps(steps: int) -> None:
+    A = matrix(SLOW, *SHAPES[0])
+    u, sigma, v = top_singular(A, 0.0, steps)
+    assert float(sigma) == pytest.approx(history(SHAPES[0])[steps - 1][0], rel=1e-10)
+    assert float(u @ A @ v) == pytest.approx(float(sigma), rel=1e-9)
+
+
+def test_without_an_accuracy_it_takes_300_steps_at_most() -> None:
+    """The largest values are so close that these do not do: the value is theirs."""
+    n, steps = 330, 300
+    values = 1 - (np.arange(n) / n) ** 3
+    _, sigma, _ = top_singular(torch.from_numpy(np.diag(values)))
+    basis = np.zeros((steps, n))
+    new = np.random.default_rng(0).standard_normal(n)
+    for k in range(steps):
+        basis[k] = new / np.linalg.norm(new)
+        new = values**2 * basis[k]
+        for _ in range(2):
+            new = new - (basis[: k + 1] @ new) @ basis[: k + 1]
+    found = [np.linalg.svd(values * basis[:k], compute_uv=False)[0] for k in (steps - 1, steps)]
+    assert found[1] > found[0] * (1 + 1e-12)
+    assert float(sigma) == pytest.approx(found[1], rel=1e-13)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 6, 7, 8, 15])
+@pytest.mark.parametrize("shape", [(20, 30), (30, 20)])
+def test_a_low_rank_is_exhausted(rank: int, shape: tuple[int, int]) -> None:
+    """The space is used up after `rank` iterations, before or at a look: the value is exact."""
+    A = matrix([float(3 + k) for k in range(rank)], *shape)
+    u, sigma, v = top_singular(A)
+    assert float(sigma) == pytest.approx(2 + rank, rel=1e-12)
+    torch.testing.assert_close(A @ v, sigma * u, rtol=0, atol=1e-10)
+    torch.testing.assert_close(A.T @ u, sigma * v, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (2, 2)])
+def test_small_shapes(shape: tuple[int, int]) -> None:
+    A = torch.randn(*shape, generator=generator("small", *shape), dtype=torch.float64)
+    u, sigma, v = top_singular(A)
+    assert float(sigma) == pytest.approx(float(torch.linalg.svdvals(A)[0]), rel=1e-12)
+    torch.testing.assert_close(A @ v, sigma * u, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [-30, 0, 30])
+def test_neither_small_nor_large_numbers_are_lost(dtype: torch.dtype, exponent: int) -> None:
+    """Their squares would be, in float32; the answer has the matrix's dtype."""
+    A = (matrix([3.0, 2.0, 1.0], 8, 6) * 10.0**exponent).to(dtype)
+    u, sigma, v = top_singular(A)
+    assert u.dtype == sigma.dtype == v.dtype == dtype
+    assert float(sigma) == pytest.approx(3 * 10.0**exponent, rel=1e-6)
+    assert float(v.norm()) == pytest.approx(1, rel=1e-6)
+
+
+def test_a_matrix_that_is_differentiated_elsewhere_is_taken_as_numbers() -> None:
+    A = matrix([3.0, 2.0], 8, 6).requires_grad_()
+    assert float(top_singular(A)[1]) == pytest.approx(3, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4)])
+def test_zero_has_the_value_zero_and_unit_vectors(shape: tuple[int, int]) -> None:
+    u, sigma, v = top_singular(torch.zeros(shape).double())
+    assert sigma.dtype == torch.float64
+    assert float(sigma) == 0
+    torch.testing.assert_close(u, torch.full((shape[0],), shape[0] ** -0.5).double())
+    torch.testing.assert_close(v, torch.full((shape[1],), shape[1] ** -0.5).double())
