@@ -4,6 +4,7 @@ The tasks' answers agree in part, so that gradients conflict in some steps. A sa
 features are turned by its task's part of x, so that the mixed derivative depends on the batch.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -113,7 +114,7 @@ class Step(NamedTuple):
     """Where a method by hand stands. fields: values of our state and info, by name."""
 
     fields: dict[str, Any]
-    calls: dict[str, int] = {}
+    calls: dict[str, int]  # of this step
 
 
 def now(step: int) -> tuple[int, int, list[int]]:
@@ -157,10 +158,7 @@ def assert_same_stream(
             torch.testing.assert_close(
                 found, value, rtol=1e-10, atol=1e-12, msg=lambda m, at=message: f"{at}: {m}"
             )
-        if standings:
-            before = standings[-1].calls
-        else:
-            before = type(standing.calls)()
+        before = standings[-1].calls if standings else Counter()
         assert dict(standing.calls - before) == expected.calls, k
         standings.append(standing)
     return standings
