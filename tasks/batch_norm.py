@@ -29,8 +29,8 @@ EPS = 1e-5  # torch's own
 def batch_norm(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """scale (h - mean) / sqrt(var + eps) + shift, by the mean and variance of h's channels.
 
-    h: [n, C, height, width]; scale, shift: [C]. Can be differentiated twice; a third time raises
-    RuntimeError."""
+    h: [n, C, height, width]; scale, shift: [C]. Can be differentiated twice; of a third
+    time `backward` raises RuntimeError, and torch.autograd.grad says nothing."""
     return _Norm.apply(h, scale, shift)
 
 

@@ -69,13 +69,16 @@ def stream() -> Task:
     def draw(rng: torch.Generator, step: int, size: int | None) -> Samples:
         return samples(range(BATCH * step, BATCH * (step + 1)))
 
+    def never(rng: torch.Generator, step: int, size: int | None) -> Samples:
+        raise AssertionError("what a method learns from is a batch of the lower level")
+
     return Task(
         upper=upper,
         lower=lower,
         init=lambda rng: (X0.clone(), Y0.clone()),
         evaluate=lambda x, y, step: {"loss": upper(x, y, samples(range(N)))},
         metric="loss",
-        draw_upper=draw,
+        draw_upper=never,
         draw_lower=draw,
         count=lambda s: len(s.labels),
         stream=Stream(TASKS, STEPS, BATCH, CLASSES, lambda n: samples(n.tolist()), logits),
