@@ -215,13 +215,13 @@ def test_the_first_order_form_is_the_released_update(T: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_state_keeps_its_form_and_a_step_leaves_its_input_alone(name: str) -> None:
     task, algorithm = at.stream(), made(name)
-    before, after = (stepped(task, algorithm, n).state for n in (0, 6))
+    before, after = (stepped(task, algorithm, n).state for n in (0, 8))
     assert tree_flatten(before)[1] == tree_flatten(after)[1]
     for a, b in zip(tree_leaves(before), tree_leaves(after), strict=True):
         assert (a.shape, a.dtype, a.requires_grad) == (b.shape, b.dtype, False)
     copy = [leaf.clone() for leaf in tree_leaves(after)]
     with torch.no_grad():
-        algorithm.step(Oracle(task), after, Draw(task, 0, 6))
+        algorithm.step(Oracle(task), after, Draw(task, 0, 8))  # a task begins
     assert all(torch.equal(a, b) for a, b in zip(copy, tree_leaves(after), strict=True))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from bench.algorithm import Algorithm
 from bench.rng import Draw, generator
@@ -132,11 +133,14 @@ def chosen(draw: Draw, numbers: Sequence[int], size: int) -> list[int]:
 
 
 def paths(task: Task, algorithm: Algorithm, steps: int, seed: int = 0) -> Iterator[Standing]:
-    """Our standings after each step."""
+    """Our standings after each step, which leaves the state that went in as it was."""
     standing = first(task, algorithm, seed)
     with torch.no_grad():
         for _ in range(steps):
+            before = standing.state
+            kept = [leaf.clone() for leaf in tree_leaves(before)]
             standing = advance(task, algorithm, seed, standing)
+            assert all(map(torch.equal, kept, tree_leaves(before)))
             yield standing
 
 

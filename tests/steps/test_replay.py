@@ -123,9 +123,9 @@ def test_gems_dual_is_the_smallest_of_all_choices(seed: int, margin: float) -> N
 
 
 def test_gems_projection_has_no_margin_unless_asked() -> None:
-    G, slope = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([-2.0, 1.0]).double()
+    G, slope = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([-0.5, 1.0]).double()
     torch.testing.assert_close(projected(slope, G), torch.tensor([0.0, 1.0]).double())
-    torch.testing.assert_close(projected(slope, G, 3.0), torch.tensor([1.0, 1.0]).double())
+    torch.testing.assert_close(projected(slope, G, 3.0), torch.tensor([2.5, 1.0]).double())
 
 
 def test_gems_dual_leaves_out_what_only_rounding_says() -> None:
