@@ -234,7 +234,7 @@ def test_the_resnet_is_that_of_torchs_functions(embedding: int) -> None:
     net = Resnet(3, 2, 5, 2, embedding)
     x, y = net.init(generator("resnet"))
     y = y + 0.1 * vector(len(y), "y")
-    images, tasks = vector(4 * 3 * 256, "i").view(4, 3, 16, 16), torch.tensor([0, 1, 1, 0])
+    images, tasks = vector(4 * 3 * 1024, "i").view(4, 3, 32, 32), torch.tensor([0, 1, 1, 0])
     x, y = x.requires_grad_(), y.requires_grad_()
     ours = net.logits(x, y, images, tasks)
     theirs = resnet(net, x, y, images, tasks)
@@ -253,7 +253,7 @@ def test_a_tested_resnet_is_normalised_by_moments_that_are_given() -> None:
     image among those that were measured is answered as it was there."""
     net = Resnet(3, 2, 5, 2, 3)
     x, y = net.init(generator("resnet"))
-    images, tasks = vector(4 * 3 * 256, "i").view(4, 3, 16, 16), torch.tensor([0, 1, 1, 0])
+    images, tasks = vector(4 * 3 * 1024, "i").view(4, 3, 32, 32), torch.tensor([0, 1, 1, 0])
     known = net.moments(y, images)
     assert known is not None
     assert len(known) == 1 + 8 * 2 + 3
