@@ -29,8 +29,8 @@ EPS = 1e-5  # torch's own
 def batch_norm(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """scale (h - mean) / sqrt(var + eps) + shift, by the mean and variance of h's channels.
 
-    h: [n, C, height, width]; scale, shift: [C]. Can be differentiated twice; a third time raises
-    RuntimeError."""
+    h: [n, C, height, width]; scale, shift: [C]. Can be differentiated twice; of a third
+    time `backward` raises RuntimeError, and torch.autograd.grad says nothing."""
     return _Norm.apply(h, scale, shift)
 
 
@@ -59,8 +59,9 @@ class _Slope(torch.autograd.Function):
     def backward(ctx: Any, u: Tensor, v: Tensor, w: Tensor) -> Any:
         g, h, s, mean, r = ctx.saved_tensors
         N = h.numel() / len(s)
-        r_Au, u_xh, u_1 = _slopes(u, h, None, mean, r)
-        r_Ag, g_xh, g_1 = _slopes(g, h, None, mean, r)
+        one = torch.ones_like(s)  # no weight at all fails on CUDA with channels last
+        r_Au, u_xh, u_1 = _slopes(u, h, one, mean, r)
+        r_Ag, g_xh, g_1 = _slopes(g, h, one, mean, r)
         q = r * (_rows(u).mul(_rows(g)).sum(0) - (u_1 * g_1 + u_xh * g_xh) / N)
         by_g = _weighted(w - v * r * mean, (s, r_Au), (v * r, h))
         k = -s * r**2 * q / N  # of h - mean = xh / r
@@ -69,9 +70,9 @@ class _Slope(torch.autograd.Function):
 
 
 def _slopes(
-    g: Tensor, h: Tensor, s: Tensor | None, mean: Tensor, r: Tensor
+    g: Tensor, h: Tensor, s: Tensor, mean: Tensor, r: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """s r A g, sum(g xh), sum(g); s None: 1."""
+    """s r A g, sum(g xh), sum(g)."""
     mask = [True, True, True]
     return torch.ops.aten.native_batch_norm_backward(g, h, s, None, None, mean, r, True, EPS, mask)
 
