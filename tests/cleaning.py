@@ -60,7 +60,7 @@ def truth(part: str, seed: int = 0) -> Tensor:
 
 
 def made(seed: int = 0, pretraining: Pretraining = NONE, **settings: Any) -> Task:
-    """The task on the pool, in float64, its pixels as they are unless the settings say otherwise."""
+    """The task on the pool, in float64; its pixels as they are, unless settings say otherwise."""
     context = Context(seed=seed, dtype=torch.float64)
     settings = {"standardise": "none", "bias": "none", "references": False} | settings
     return hyper_cleaning(context, IMAGES, pretraining, **settings)
