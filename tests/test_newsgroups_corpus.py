@@ -1,6 +1,7 @@
 """20 Newsgroups as word counts: what is read, counted, kept and refused, on made-up messages."""
 
 import hashlib
+import io
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,26 @@ def test_counts_that_are_not_the_published_ones_are_refused(
     with pytest.raises(BadSetting, match=r"^task\.headers=keep: .* published word counts"):
         corpus("newsgroups", "keep", Context(data_root=tmp_path))
     assert not (tmp_path / "derived").exists()
+
+
+def test_kept_counts_that_are_damaged_are_counted_anew(
+    tmp_path: Path, asked: list[dict[str, Any]]
+) -> None:
+    """Cut short, empty, without an array, or with other numbers in a file that is whole."""
+    here = Context(data_root=tmp_path)
+    corpus("newsgroups", "keep", here)
+    (kept,) = (tmp_path / "derived").iterdir()
+    whole, given = kept.read_bytes(), dict(zip(data.NAMES, arrays(), strict=True))
+    other, less = io.BytesIO(), io.BytesIO()
+    np.savez(other, **(given | {"test_classes": np.zeros(2, np.int64)}))  # type: ignore[arg-type]
+    np.savez(less, train_offsets=given["train_offsets"])
+    for damaged in (whole[:100], b"", other.getvalue(), less.getvalue()):
+        kept.write_bytes(damaged)
+        asked.clear()
+        assert corpus("newsgroups", "keep", here).test.classes.tolist() == [1, 1]
+        assert len(asked) == 2
+        corpus("newsgroups", "keep", here)
+        assert len(asked) == 2
 
 
 def test_a_data_root_that_cannot_be_written_to_costs_time_only(
