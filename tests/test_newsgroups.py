@@ -206,24 +206,6 @@ def test_on_cuda_it_is_the_same(
 # The problem
 
 
-def test_pretraining_is_the_best_on_val2_and_kept(
-    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LONG", 0)
-    here = replace(context, data_root=tmp_path)
-    how = Pretraining(start="zero", steps=300, lr=5.0)
-    thetas = [newsgroups(here, how, "digits").init(generator())[1] for _ in range(2)]
-    (found,) = (tmp_path / "derived").iterdir()
-    assert torch.equal(thetas[0], thetas[1])
-    assert torch.equal(thetas[0], torch.load(found, weights_only=True))
-    losses = []
-    for steps in (0, 300):  # the start, and the last iterate
-        task = newsgroups(here, replace(how, steps=steps, best=False), "digits")
-        losses.append(float(task.evaluate(*task.init(generator()), 0)["val2_loss"]))
-    least = float(task.evaluate(torch.zeros(64).double(), thetas[0], 0)["val2_loss"])
-    assert least <= min(losses)
-
-
 def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products(
     context: Context,
 ) -> None:
@@ -247,18 +229,6 @@ def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products
     torch.testing.assert_close(states[0].x - x, expected, rtol=1e-10, atol=1e-18)
     with pytest.raises(BadSetting, match=r"algorithm\.batches=fixed"):
         stocbio(gd(1.0), 0.1, 0.5, batches="fixed", inner_batch=3)
-
-
-def test_a_run_on_the_stand_in(cli: Cli, tmp_path: Path) -> None:
-    done = cli(
-        "task=newsgroups", "task.source=digits", "task.pretraining.lr=1", "run.steps=20",
-        "algorithm.outer.lr=1", "algorithm.lower.lr=1", "task.pretraining.steps=50",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (found,) = (tmp_path / "runs").rglob("summary.json")
-    summary = json.loads(found.read_text())
-    assert summary["last"]["calls/grad_g"] == 20 * 11
-    assert "test accuracy of no regularisation" in done.stdout
 
 
 # The data
