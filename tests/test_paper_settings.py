@@ -105,7 +105,8 @@ EXPERIMENTS: dict[str, dict[str, dict[str, Any]]] = {
             "variant": "code", "protocol": "bome", "data.name": "mnist", "upper_data": "validation",
             "pretraining.steps": 5000, "pretraining.with_validation": True,
             "pretraining.best": True, "pretraining.lr": 0.01, "pretraining.momentum": 0.9,
-            "pretraining.l2": 0.001, "pretraining.start": "uniform", "corruption": 0.5, "redraw": "any", "c": 0.001,
+            "pretraining.l2": 0.001, "pretraining.start": "uniform", "corruption": 0.5,
+            "redraw": "any", "c": 0.001,
         },
         "algorithm": MOMENTUM | {
             "lower.rule": "momentum", "lower.lr": 0.01, "lower.momentum": 0.9, "inner_lr": 0.01,
