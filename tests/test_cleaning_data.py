@@ -293,6 +293,20 @@ def test_redrawn_labels_are_equally_often_of_each_class(redraw: str, true_class:
         assert abs(found - wanted) < (190 if wanted else 1)
 
 
+@pytest.mark.parametrize("redraw", ["any", "other"])
+def test_the_labels_of_a_seed_stay_what_they_are(redraw: str) -> None:
+    """Records depend on them: the first of a random order are chosen, then one number is drawn for
+    each, its class or how far it moves on."""
+    truth = torch.randint(10, (50,), generator=generator("truth"))
+    rng = generator("corruption", 3)
+    chosen = torch.randperm(50, generator=rng)[:20].tolist()
+    drawn = torch.randint(0 if redraw == "any" else 1, 10, (20,), generator=rng).tolist()
+    expected = truth.tolist()
+    for i, k in zip(chosen, drawn, strict=True):
+        expected[i] = k if redraw == "any" else (expected[i] + k) % 10
+    assert corrupted(truth, 0.4, redraw, generator("corruption", 3)).tolist() == expected
+
+
 def test_half_a_class_is_redrawn_of_any_class() -> None:
     """At rate .5 some 45% of the labels are wrong, as the redraw may hit the truth (binomial: six
     deviations of .15%)."""
