@@ -44,6 +44,10 @@ class Thing:
     given: tuple[Any, ...]
 
 
+class Opaque:
+    """What no yaml has."""
+
+
 def thing(
     seed: int, inner: Inner, rate: Rate, kind: Literal["a", "b"] = "a", many: tuple[int, ...] = ()
 ) -> Thing:
@@ -130,6 +134,14 @@ def test_several_values_at_once() -> None:
     assert validated(other, {"a": 3}, "p") == {"a": 3, "b": 0.25}
     assert validated(fields, {"a": 3}, "p")["b"] == 0.5
     assert validated({}, {}, "p") == {}
+
+
+def test_defaults_are_not_held_against_their_types() -> None:
+    """They are the signature's own; a value for what no yaml can have is refused in one line."""
+    fields = {"a": (Positive, -1.0), "b": (Thing, None), "c": (Opaque, None)}
+    assert validated(fields, {}, "p") == {"a": -1.0, "b": None, "c": None}
+    with pytest.raises(BadSetting, match=r"^p\.c=3: "):
+        validated(fields, {"c": 3}, "p")
 
 
 def test_words_of_a_refusal() -> None:
