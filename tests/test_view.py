@@ -34,6 +34,11 @@ def test_bins_of_another_range() -> None:
     assert found.sizes == {"v": 4}
 
 
+def test_bins_are_of_the_range_not_of_the_values() -> None:
+    found = histogram("t", "l", {"v": torch.tensor([-1.1, -0.9, 0.9, 0.9])}, -2.0, 2.0, 4)
+    assert found.shares == {"v": [0.25, 0.25, 0.5, 0.0]}
+
+
 def test_forty_bins_unless_told_otherwise() -> None:
     found = histogram("t", "l", {"v": (torch.arange(40) + 0.5) / 40}, 0.0, 1.0)
     assert found.shares["v"] == pytest.approx([1 / 40] * 40)
