@@ -229,6 +229,7 @@ def test_settings_left_open_are_those_of_the_protocol(protocol: str, variant: st
 def test_closed_forms_are_those_of_weighted_losses_alone() -> None:
     assert at.made(coupling="weighted").lower_derivatives is not None
     assert at.made(coupling="means").lower_derivatives is None
+    assert at.made(coupling="means").upper_derivatives is not None
 
 
 @pytest.mark.parametrize("start", [None, 0.2])

@@ -82,15 +82,15 @@ def test_messages_are_asked_for_as_scikit_learn_vectorises_them(
 def test_words_are_those_of_the_training_half(tmp_path: Path, asked: list[dict[str, Any]]) -> None:
     """Counted at first, read from disk the second time: the same arrays, of the same types."""
     for _ in range(2):
-        found = corpus("newsgroups", "keep", Context(data_root=tmp_path))
+        found = corpus("newsgroups", "keep", Context(data_root=tmp_path / "new"))
         assert found.words == len(WORDS)
         assert found.sources == {"20news keep": digest()}
         for have, want in zip([*found.train, *found.test], arrays(), strict=True):
             assert have.dtype == want.dtype
             assert have.tolist() == want.tolist()
     assert len(asked) == 2
-    assert [p.name for p in (tmp_path / "derived").iterdir()] == ["newsgroups-keep.npz"]
-    corpus("newsgroups", "remove", Context(data_root=tmp_path))
+    assert [p.name for p in (tmp_path / "new/derived").iterdir()] == ["newsgroups-keep.npz"]
+    corpus("newsgroups", "remove", Context(data_root=tmp_path / "new"))
     assert len(asked) == 4
 
 

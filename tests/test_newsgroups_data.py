@@ -261,6 +261,13 @@ def test_the_regulariser_weighs_each_word() -> None:
         assert found == pytest.approx(s * sum(squares), rel=1e-9)
 
 
+def test_both_losses_have_closed_forms() -> None:
+    for protocol in ("bome", "stocbio"):
+        task = made(protocol=protocol)
+        assert task.upper_derivatives is not None
+        assert task.lower_derivatives is not None
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_all_numbers_are_of_the_runs_type(dtype: torch.dtype) -> None:
     for kind in ("zero", "normal"):
