@@ -35,9 +35,10 @@ def some_model() -> Tensor:
     return torch.randn(10, at.WIDTH, generator=generator("a model"), dtype=torch.float64)
 
 
-def test_losses_and_accuracies_are_of_the_part_that_names_them() -> None:
-    """All with true labels; of training images none is measured."""
-    task, y = at.made(), some_model()
+@pytest.mark.parametrize("upper", ["validation", "noisy", "second"])
+def test_losses_and_accuracies_are_of_the_part_that_names_them(upper: str) -> None:
+    """All with true labels, whatever f is the loss of; of training images none is measured."""
+    task, y = at.made(upper_data=upper), some_model()
     found = {k: float(v) for k, v in task.evaluate(task.init(generator())[0], y, 0).items()}
     for part in ("test", "val2", "val"):
         loss = float(at.mean_loss(y, at.plain(part), at.truth(part)))
