@@ -68,6 +68,7 @@ def test_parts_of_digits(name: tuple[Any, ...]) -> None:
         which = order[begin : begin + size]
         assert np.array_equal(part.features.numpy(), (digits.data[which] / 16).astype(np.float32))
         assert np.array_equal(part.labels.numpy(), digits.target[which])
+        assert (part.features.dtype, part.labels.dtype) == (torch.float32, torch.int64)
         begin += size
     whole = hashlib.sha256(digits.data.tobytes() + digits.target.tobytes()).hexdigest()
     assert split.sources == {"sklearn.datasets.load_digits": whole}
