@@ -71,7 +71,7 @@ def called(key: str, value: Any) -> bool:
 
 
 def leaves(node: Any, path: str) -> Iterator[tuple[str, str, Any]]:
-    """(path, last key, value) of every value that is no group, and of every empty list."""
+    """(path, last key, value) of every value that is neither a group nor a list."""
     pairs = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in pairs:
         if isinstance(value, dict | list):

@@ -101,7 +101,7 @@ def locate(target: Any, path: str) -> Callable[..., Any]:
     package, _, _ = str(target).partition(".")
     module_name, _, name = str(target).rpartition(".")
     here = f"{path}._target_={target}"
-    if package not in PACKAGES or name.startswith("_"):
+    if package not in PACKAGES or not module_name or name.startswith("_"):
         raise BadSetting(f"{here}: only functions of {', '.join(PACKAGES)} may be named")
     try:
         function = getattr(importlib.import_module(module_name), name)

@@ -136,11 +136,11 @@ def hyper_cleaning(
     }[upper_data]()
 
     def weights(x: Tensor) -> Tensor:
-        return x.clamp(0, 1) if sigma == "clip" else torch.sigmoid(x)
+        return clipped(x) if sigma == "clip" else torch.sigmoid(x)
 
     def weights_slope(x: Tensor) -> Tensor:
         if sigma == "clip":
-            return ((x >= 0) & (x <= 1)).to(x)  # as torch.clamp has it
+            return ((x >= 0) & (x <= 1)).to(x)
         s = torch.sigmoid(x)
         return s * (1 - s)
 
@@ -210,6 +210,14 @@ def hyper_cleaning(
         references=reference_lines if references else None,
         view=view,
     )
+
+
+def clipped(x: Tensor) -> Tensor:
+    """x in [0, 1], of slope 1 on the borders too, from where a weight could not come back else.
+
+    torch.clamp had this slope when the papers' codes ran; newer versions have 0 there.
+    """
+    return torch.where((x >= 0) & (x <= 1), x, x.detach().clamp(0, 1))
 
 
 class Recorrupted:

@@ -1,8 +1,10 @@
-"""Hyper-cleaning: who gets which image, which labels are wrong, what the lines are."""
+"""Hyper-cleaning as a whole: released stocBiO's labels, the first command, the real images.
+
+tests/test_cleaning_*.py have its losses, data and metrics.
+"""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,78 +13,12 @@ from algorithms.bilevel.stocbio import stocbio
 from bench.descent import gd
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
-from bench.settings import BadSetting
 from bench.task import Context
-from tasks.data.images import Images, load
-from tasks.hyper_cleaning import Pretraining, Recorrupted, corrupted, hyper_cleaning
+from tasks.data.images import Images
+from tasks.hyper_cleaning import Pretraining, Recorrupted, hyper_cleaning
 from tests.conftest import Cli
 
 DIGITS = Images("digits", train=1000, val=100, val2=200, test=497)
-
-
-def test_parts_are_disjoint_and_follow_their_name(context: Context) -> None:
-    split = load(DIGITS, context, "a")
-    parts = [split.train, split.val, split.val2, split.test]
-    assert [len(p.labels) for p in parts] == [1000, 100, 200, 497]
-    from sklearn.datasets import load_digits
-
-    pooled = torch.cat([p.features for p in parts])
-    whole = torch.from_numpy(load_digits().data).float() / 16
-    assert sorted(map(tuple, pooled.tolist())) == sorted(map(tuple, whole.tolist()))
-    assert torch.equal(load(DIGITS, context, "a").val.labels, split.val.labels)
-    assert not torch.equal(load(DIGITS, context, "b").val.labels, split.val.labels)
-
-
-def test_more_images_than_there_are_is_refused(context: Context) -> None:
-    with pytest.raises(BadSetting, match="more images than digits has: 1,797"):
-        load(Images("digits", 1000, 500, 200, 100), context, "a")
-
-
-@pytest.mark.parametrize(("redraw", "wrong"), [("any", 0.45), ("other", 0.5)])
-def test_corruption_rate(redraw: str, wrong: float) -> None:
-    """Half redrawn: 45% end up wrong if a redraw may hit the right class, else 50%.
-
-    The first is binomial over 10,000 redraws: standard deviation .15 points of 20,000 labels.
-    """
-    truth = torch.randint(10, (20_000,), generator=generator("truth"))
-    labels = corrupted(truth, 0.5, redraw, generator("noise"))
-    rate = float((labels != truth).double().mean())
-    assert rate == pytest.approx(wrong, abs=0.006 if redraw == "any" else 0)
-    assert set(labels.tolist()) == set(range(10))
-
-
-def test_upper_data_name_what_f_is_the_loss_of(context: Context) -> None:
-    def rows(which: str) -> int:
-        task = hyper_cleaning(context, DIGITS, Pretraining(), upper_data=which)  # type: ignore[arg-type]
-        return task.count(Draw(task, 0, 0).f())
-
-    assert rows("validation") == 100
-    assert rows("noisy") == rows("restored") == 1100
-    assert 100 + 500 < rows("clean") < 100 + 600  # 500 untouched, a tenth of 500 redrawn right
-
-
-def test_fixed_split_of_the_released_code_ignores_the_seed() -> None:
-    def theta(variant: str, seed: int) -> torch.Tensor:
-        context = Context(seed=seed)
-        task = hyper_cleaning(context, DIGITS, Pretraining(steps=3), variant=variant)  # type: ignore[arg-type]
-        return task.init(generator())[1]
-
-    assert torch.equal(theta("code", 0), theta("code", 1))
-    assert not torch.equal(theta("paper", 0), theta("paper", 1))
-
-
-def test_labels_and_start_alone_follow_the_seed() -> None:
-    def parts(seed: int, **settings: Any) -> tuple[torch.Tensor, ...]:
-        task = hyper_cleaning(Context(seed=seed), DIGITS, Pretraining(steps=3), **settings)
-        batch = Draw(task, seed, 0).g()
-        return batch.features, batch.labels, task.init(generator())[1]
-
-    first, second = parts(0, resplit="labels"), parts(1, resplit="labels")
-    assert torch.equal(first[0], second[0])
-    assert not torch.equal(first[1], second[1])
-    assert not torch.equal(first[2], second[2])
-    for a, b in zip(first, parts(0), strict=True):
-        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("visits", [0.1, 1.0, 2.5])
@@ -122,50 +58,6 @@ def test_the_released_stocbio_redraws_labels_and_never_moves_x(context: Context)
     assert info["hypergrad_sq"] > 0
     assert torch.equal(state.x, x)
     assert not torch.equal(state.y, y)
-
-
-def test_pixels_are_standardised_one_by_one(context: Context) -> None:
-    images = Images("digits", 1000, 100, 100, 200)
-    task = hyper_cleaning(context, images, Pretraining(), standardise="pixels", bias="none")
-    pixels = Draw(task, 0, 0).g().features
-    deviation = pixels.std(0, unbiased=False)
-    assert float(pixels.mean(0).abs().max()) < 1e-5  # pixels are read in single precision
-    varying = deviation > 0
-    torch.testing.assert_close(
-        deviation[varying], torch.ones_like(deviation[varying]), atol=1e-4, rtol=0
-    )
-    assert 0 < int((~varying).sum()) < 10  # corners that are always empty
-
-
-def test_weights_are_counted_by_the_truth_of_their_labels(context: Context) -> None:
-    task = hyper_cleaning(context, DIGITS, Pretraining(), corruption=0.5, redraw="other")
-    clean = hyper_cleaning(context, DIGITS, Pretraining(), corruption=0.0)
-    right = Draw(task, 0, 0).g().labels == Draw(clean, 0, 0).g().labels
-    x, y = task.init(generator())
-    x = torch.where(right, 0.99, 0.01).to(x)  # a perfect cleaning but for 100 of each kind
-    x[right.nonzero()[:100]], x[(~right).nonzero()[:100]] = 0.01, 0.99
-    assert task.view is not None
-    view = task.view(x, y, 0)
-    assert view.sizes == {"right label": 500, "wrong label": 500}
-    assert view.shares["right label"][-1] == pytest.approx(0.8)
-    assert view.shares["right label"][0] == pytest.approx(0.2)
-    assert view.shares["wrong label"][-1] == pytest.approx(0.2)
-    found = task.evaluate(x, y, 0)
-    assert float(found["cleaning_precision"]) == pytest.approx(400 / 500)
-    assert float(found["cleaning_recall"]) == pytest.approx(400 / 500)
-    assert float(found["cleaning_f1"]) == pytest.approx(0.8)
-
-
-def test_pretraining_is_kept_and_found_again(tmp_path: Path, context: Context) -> None:
-    """Long enough to be cached; the second start reads what the first wrote, to the bit."""
-    from dataclasses import replace
-
-    here = replace(context, data_root=tmp_path)
-    how = Pretraining(steps=16_000, lr=0.1)
-    thetas = [hyper_cleaning(here, DIGITS, how).init(generator())[1] for _ in range(2)]
-    (kept,) = (tmp_path / "derived").iterdir()
-    assert torch.equal(thetas[0], thetas[1])
-    assert torch.equal(thetas[0], torch.load(kept, weights_only=True))
 
 
 def test_bome_beats_the_validation_only_line_on_digits(cli: Cli, tmp_path: Path) -> None:

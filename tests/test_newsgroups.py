@@ -1,4 +1,7 @@
-"""Learnable regularisation: sparse products and closed forms against dense autograd, splits."""
+"""Learnable regularisation: sparse products and closed forms against dense autograd, runs.
+
+tests/test_newsgroups_data.py has its data and settings, test_newsgroups_corpus.py the corpus.
+"""
 
 import json
 import os
@@ -21,7 +24,6 @@ from bench.rng import Draw, generator
 from bench.settings import BadSetting
 from bench.task import Context, Task
 from tasks import newsgroups as module
-from tasks.data import newsgroups as data
 from tasks.data.newsgroups import Corpus, Documents, corpus
 from tasks.newsgroups import Pretraining, Rows, newsgroups
 from tasks.sparse import Csr, picked, product, sparse
@@ -204,86 +206,6 @@ def test_on_cuda_it_is_the_same(
 # The problem
 
 
-def test_at_the_start_the_papers_regulariser_is_as_strong_as_the_codes(context: Context) -> None:
-    values = {}
-    for variant in ("paper", "code"):
-        task = newsgroups(context, NONE, "digits", variant=variant)  # type: ignore[arg-type]
-        x, _ = task.init(generator())
-        y = torch.ones(64, 10).double()
-        zeta = Draw(task, 0, 0).g()
-        o = Oracle(task)
-        values[variant] = float(o.g(x, y, zeta) - module.mean_loss(y, zeta))
-    assert values["paper"] == pytest.approx(values["code"], rel=1e-12)
-    assert values["code"] == pytest.approx(0.5)
-
-
-def test_the_split_is_that_of_the_released_code(context: Context) -> None:
-    """l2reg.py: np.random.seed(1), then train_test_split of both sets, stratified, by halves."""
-    from sklearn.model_selection import train_test_split
-
-    found = corpus("digits", "keep", context)
-    state = np.random.get_state()
-    np.random.seed(1)
-    expected = [
-        half
-        for part in (found.train, found.test)
-        for half in train_test_split(part.classes, stratify=part.classes, test_size=0.5)
-    ]
-    np.random.set_state(state)
-    split = module.divided(found.train, found.test, 64, True, 0, context)
-    assert split.val2 is not None
-    for part, classes in zip((split.train, split.val, split.test, split.val2), expected):
-        assert part.labels.tolist() == classes.tolist()
-        unit = dense_part(part).square().sum(1)
-        torch.testing.assert_close(unit, torch.ones_like(unit))
-
-
-def test_the_released_codes_have_one_split_and_one_start(context: Context) -> None:
-    def theta(variant: str, seed: int, **settings: Any) -> tuple[Tensor, Tensor]:
-        task = newsgroups(
-            replace(context, seed=seed),
-            NONE,
-            "digits",
-            variant=variant,
-            **settings,  # type: ignore[arg-type]
-        )
-        return task.init(generator())[1], Draw(task, 0, 0).g().part.labels
-
-    for a, b in zip(theta("code", 0), theta("code", 1), strict=True):
-        assert torch.equal(a, b)
-    for a, b in zip(theta("paper", 0), theta("paper", 1), strict=True):
-        assert not torch.equal(a, b)
-    for a, b in zip(theta("code", 1, resplit=True), theta("paper", 1), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_stocbios_protocol_tests_on_all_and_has_no_val2(context: Context) -> None:
-    task = newsgroups(context, NONE, "digits", protocol="stocbio")
-    x, y = task.init(generator())
-    assert "val2_loss" not in task.evaluate(x, y, 0)
-    assert float(x.abs().max()) == 0
-    with pytest.raises(BadSetting, match=r"task\.pretraining\.best=true: stocbio's protocol"):
-        newsgroups(context, Pretraining(steps=5), "digits", protocol="stocbio")
-
-
-def test_pretraining_is_the_best_on_val2_and_kept(
-    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LONG", 0)
-    here = replace(context, data_root=tmp_path)
-    how = Pretraining(start="zero", steps=300, lr=5.0)
-    thetas = [newsgroups(here, how, "digits").init(generator())[1] for _ in range(2)]
-    (found,) = (tmp_path / "derived").iterdir()
-    assert torch.equal(thetas[0], thetas[1])
-    assert torch.equal(thetas[0], torch.load(found, weights_only=True))
-    losses = []
-    for steps in (0, 300):  # the start, and the last iterate
-        task = newsgroups(here, replace(how, steps=steps, best=False), "digits")
-        losses.append(float(task.evaluate(*task.init(generator()), 0)["val2_loss"]))
-    least = float(task.evaluate(torch.zeros(64).double(), thetas[0], 0)["val2_loss"])
-    assert least <= min(losses)
-
-
 def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products(
     context: Context,
 ) -> None:
@@ -309,52 +231,7 @@ def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products
         stocbio(gd(1.0), 0.1, 0.5, batches="fixed", inner_batch=3)
 
 
-def test_a_run_on_the_stand_in(cli: Cli, tmp_path: Path) -> None:
-    done = cli(
-        "task=newsgroups", "task.source=digits", "task.pretraining.lr=1", "run.steps=20",
-        "algorithm.outer.lr=1", "algorithm.lower.lr=1", "task.pretraining.steps=50",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (found,) = (tmp_path / "runs").rglob("summary.json")
-    summary = json.loads(found.read_text())
-    assert summary["last"]["calls/grad_g"] == 20 * 11
-    assert "test accuracy of no regularisation" in done.stdout
-
-
 # The data
-
-
-def test_what_is_counted_is_kept_and_held_against_its_checksum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(1)
-    parts = {"train": counted(rng, 40, 30), "test": counted(rng, 20, 30)}
-    arrays = {f"{part}_{k}": v for part, d in parts.items() for k, v in d._asdict().items()}
-    calls = []
-    monkeypatch.setattr(data, "_counted", lambda *_: calls.append(1) or arrays)
-    monkeypatch.setitem(data.DERIVED, "20news keep", data.checksum(arrays))
-    context = Context(data_root=tmp_path)
-    for _ in range(2):
-        assert corpus("newsgroups", "keep", context).train.classes.tolist() == list(
-            parts["train"].classes
-        )
-    assert len(calls) == 1
-    (kept,) = (tmp_path / "derived").iterdir()
-    whole, wrong = kept.read_bytes(), arrays | {"test_classes": np.zeros(20, np.int64)}
-    for damage in (
-        lambda: kept.write_bytes(whole[:1000]),
-        lambda: kept.write_bytes(b""),
-        lambda: data._write(kept, wrong),
-    ):
-        damage()
-        corpus("newsgroups", "keep", context)
-        found = data._read(kept)
-        assert found is not None
-        assert data.checksum(found) == data.checksum(arrays)
-    assert len(calls) == 4
-    monkeypatch.setitem(data.DERIVED, "20news keep", "0")
-    with pytest.raises(BadSetting, match=r"task\.headers=keep: .* do not give the published"):
-        corpus("newsgroups", "keep", context)
 
 
 def test_absent_data_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""A start that was trained before: descent by hand, and what is kept of it on disk."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.task import Context
+from tasks.pretraining import descended, kept
+
+
+def test_descent_with_a_velocity() -> None:
+    """v = push(y, v), y = y - lr v; by hand for push = y + v / 2 from y = 1: v = 1, .9 + .5, ..."""
+    y, v = 1.0, 0.0
+    for steps in range(5):
+        found = descended(torch.tensor([1.0]).double(), lambda y, v: y + v / 2, 0.1, steps)
+        assert float(found) == pytest.approx(y, rel=1e-14)
+        v = y + v / 2
+        y = y - 0.1 * v
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([3.0, 1.0, 2.0], 2),
+        ([3.0, 2.0, 1.0], 3),
+        ([1.0, 2.0, 3.0], 1),
+        ([2.0, 1.0, 1.0], 3),
+        ([math.nan, 5.0, math.nan], 2),
+        ([math.inf, math.nan, math.nan], 1),
+        ([], 0),
+    ],
+)
+def test_the_iterate_of_least_score(scores: list[float], expected: int) -> None:
+    """The first step is a candidate, the start is none unless there is no step; of equal ones the
+    latest; NaN never."""
+    told = iter(scores)
+    found = descended(
+        torch.zeros(2),
+        lambda y, v: -torch.ones(2),
+        1.0,
+        len(scores),
+        lambda y: torch.tensor(next(told)),
+    )
+    assert found.tolist() == [expected, expected]
+
+
+def ready(context: Context, name: str = "a", settings: Any = "s", data: Any = None) -> list[str]:
+    """What is asked for is trained or read; the names of what lies on disk then."""
+    given = [torch.arange(3.0)] if data is None else data
+    found = kept(name, context, settings, given, lambda: torch.tensor([1.0, 2.0]))
+    assert found.tolist() == [1.0, 2.0]
+    return sorted(path.name for path in (context.data_root / "derived").iterdir())
+
+
+def test_what_was_trained_is_read_again(tmp_path: Path) -> None:
+    context = Context(data_root=tmp_path / "new")
+    (file,) = ready(context)
+    assert file.startswith("a-")
+    assert file.endswith(".pt")
+
+    def not_again() -> Tensor:
+        raise AssertionError
+
+    found = kept("a", context, "s", [torch.arange(3.0)], not_again)
+    assert torch.equal(found, torch.tensor([1.0, 2.0]))
+
+
+def test_its_name_has_all_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name, setting, type, number of threads or tensor is another file."""
+    context = Context(data_root=tmp_path)
+    count = len(ready(context))
+    assert len(ready(context)) == count == 1
+    for change in (
+        {"name": "b"},
+        {"settings": "t"},
+        {"context": replace(context, dtype=torch.float64)},
+        {"data": [torch.arange(3.0) + 1]},
+        {"data": [torch.arange(3.0), torch.arange(2)]},
+    ):
+        count += 1
+        assert len(ready(**({"context": context} | change))) == count, change  # type: ignore[arg-type]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    assert len(ready(context)) == count + 1
+
+
+def test_a_data_root_that_cannot_be_written_to_costs_time_only(tmp_path: Path) -> None:
+    (tmp_path / "derived").write_text("a file where the folder should be")
+    context = Context(data_root=tmp_path)
+    for value in (1.0, 2.0):
+        found = kept("a", context, "s", [torch.zeros(1)], lambda v=value: torch.tensor([v]))
+        assert found.tolist() == [value]

@@ -1,0 +1,293 @@
+"""Settings: what is refused, with which words, and what is filled in."""
+
+import re
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+
+from bench import settings as module
+from bench.settings import (
+    BadSetting,
+    Count,
+    Finite,
+    Fraction,
+    Natural,
+    NonNegative,
+    Positive,
+    Rate,
+    Seed,
+    build,
+    checked,
+    locate,
+    unknown,
+    validated,
+)
+
+HERE = "tasks.made_up"
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A part with settings of its own."""
+
+    size: Positive
+    times: Count = 2
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What `thing` gives: its arguments."""
+
+    given: tuple[Any, ...]
+
+
+class Opaque:
+    """What no yaml has."""
+
+
+def thing(
+    seed: int, inner: Inner, rate: Rate, kind: Literal["a", "b"] = "a", many: tuple[int, ...] = ()
+) -> Thing:
+    return Thing((seed, inner, rate, kind, many))
+
+
+def bare(value=3) -> Thing:  # type: ignore[no-untyped-def]
+    return Thing((value,))
+
+
+def _hidden() -> Thing:
+    return Thing(())
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of this project that has the functions above."""
+    made = ModuleType(HERE)
+    for part in (Inner, thing, bare, _hidden):
+        monkeypatch.setattr(part, "__module__", HERE)
+        setattr(made, part.__name__, part)
+    made.number = 5  # type: ignore[attr-defined]
+    made.borrowed = re.compile  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, HERE, made)
+    for name, value in (("Any", Any), ("Thing", Thing)):
+        setattr(made, name, value)
+
+
+def node(name: str = "thing", **values: Any) -> dict[str, Any]:
+    return {"_target_": f"{HERE}.{name}"} | values
+
+
+INNER = node("Inner", size=1)
+
+
+def refusal(given: Any, wants: Any = None, path: str = "task") -> str:
+    with pytest.raises(BadSetting) as error:
+        checked(given, path, wants, given=("seed",))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# Types and their ends
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed", "refused"),
+    [
+        (Positive, [1e-300, 1, 5.5, 1e300], [0, 0.0, -1e-300, float("inf"), float("nan")]),
+        (NonNegative, [0, 0.0, 1e300], [-1e-300, float("inf"), float("nan")]),
+        (Fraction, [0, 0.5, 1], [-1e-9, 1.000001, float("nan"), float("inf")]),
+        (Rate, [0, 0.999999], [1, 1.0, -1e-9, float("nan")]),
+        (Finite, [-1e300, 0, 2], [float("inf"), -float("inf"), float("nan")]),
+        (Count, [1, 2, 2**53], [0, -1, 2**53 + 1, 1.5, True, "1"]),
+        (Natural, [0, 1, 2**53], [-1, 2**53 + 1, 0.5, False]),
+        (Seed, [0, -(2**53), 2**53], [-(2**53) - 1, 2**53 + 1, 0.5]),
+        (float, [1, 2.5], ["2.5", None, True, [1]]),
+        (bool, [True, False], [1, 0, "true"]),
+        (str, ["x"], [1, None]),
+        (Literal["a", 3], ["a", 3], ["b", "3", None]),
+        (int | None, [None, 4], ["4", 4.5]),
+        (tuple[int, ...], [[], [1, 2]], [1, ["a"], [1.5]]),
+    ],
+)
+def test_values_that_a_type_allows(kind: Any, allowed: list[Any], refused: list[Any]) -> None:
+    """Nothing is converted but whole numbers to floats and lists to tuples."""
+    for value in allowed:
+        found = validated({"v": (kind, ...)}, {"v": value}, "p")["v"]
+        assert found == (tuple(value) if isinstance(value, list) else value)
+        assert kind is not Positive or isinstance(found, float)
+    for value in refused:
+        with pytest.raises(BadSetting, match=r"^p\.v"):
+            validated({"v": (kind, ...)}, {"v": value}, "p")
+
+
+def test_several_values_at_once() -> None:
+    """Each is held against its own type, the defaults are filled in as they stand."""
+    fields = {"a": (Count, ...), "b": (Positive, 0.5), "c": (bool, False), "d": (Any, None)}
+    assert validated(fields, {"a": 3}, "p") == {"a": 3, "b": 0.5, "c": False, "d": None}
+    assert validated(fields, {"a": 1, "c": True, "b": 2}, "p") == {
+        "a": 1, "b": 2.0, "c": True, "d": None,
+    }  # fmt: skip
+    other = {"a": (Count, ...), "b": (Positive, 0.25)}
+    assert validated(other, {"a": 3}, "p") == {"a": 3, "b": 0.25}
+    assert validated(fields, {"a": 3}, "p")["b"] == 0.5
+    assert validated({}, {}, "p") == {}
+
+
+def test_defaults_are_not_held_against_their_types() -> None:
+    """They are the signature's own; a value for what no yaml can have is refused in one line."""
+    fields = {"a": (Positive, -1.0), "b": (Thing, None), "c": (Opaque, None)}
+    assert validated(fields, {}, "p") == {"a": -1.0, "b": None, "c": None}
+    with pytest.raises(BadSetting, match=r"^p\.c=3: "):
+        validated(fields, {"c": 3}, "p")
+
+
+def test_words_of_a_refusal() -> None:
+    """The setting, its value, and what is wrong, from small letters on."""
+    fields = {"a": (Count, ...), "b": (tuple[int, ...], ()), "c": (Positive, 1.0)}
+    for values, path, said in (
+        ({}, "p", "p.a is not set: write p.a=..."),
+        ({}, "", "a is not set: write a=..."),
+        ({"a": 0}, "p.q", "p.q.a=0: input should be greater than or equal to 1"),
+        ({"a": "x"}, "", "a=x: input should be a valid integer"),
+        ({"a": 1, "b": [1, "y"]}, "p", "p.b.1=y: input should be a valid integer"),
+        ({"a": 1, "c": None}, "p", "p.c=null: input should be a valid number"),
+        ({"a": 1, "aa": 2}, "p", "p.aa=2: no such setting; did you mean a? there is a, b, c"),
+        ({"a": 1, "zz": 2}, "", "zz=2: no such setting; there is a, b, c"),
+    ):
+        with pytest.raises(BadSetting) as error:
+            validated(fields, values, path)
+        assert str(error.value) == said
+    with pytest.raises(BadSetting, match=r"^p\.zz=2: no such setting; there is a, b, c, extra$"):
+        validated(fields, {"zz": 2}, "p", extra=("extra",))
+
+
+def test_words_of_a_name_that_does_not_exist() -> None:
+    for known, key, said in (
+        (["steps", "every"], "step", "run.step=3: no such setting; did you mean steps? there is "
+         "every, steps"),
+        (("b", "a"), "zzz", "run.zzz=3: no such setting; there is a, b"),
+        ([], "zzz", "run.zzz=3: no such setting; there is nothing"),
+        ({"lr", "l2", "lx"}, "l2_", "run.l2_=3: no such setting; did you mean l2? there is l2, lr,"
+         " lx"),
+    ):  # fmt: skip
+        error = unknown(f"run.{key}", 3, known, key)
+        assert isinstance(error, BadSetting)
+        assert str(error) == said
+
+
+# Whole nodes
+
+
+def test_a_node_is_filled_in_inside_out() -> None:
+    """The settings of a part inside are checked too; those that the caller gives are left out."""
+    found = checked(node(inner=INNER, rate=0), "task", Thing, given=("seed",))
+    assert found == {
+        "_target_": f"{HERE}.thing",
+        "inner": {"_target_": f"{HERE}.Inner", "size": 1.0, "times": 2},
+        "rate": 0.0, "kind": "a", "many": (),
+    }  # fmt: skip
+    assert list(found) == ["_target_", "rate", "kind", "many", "inner"]
+    whole = node(seed=4, inner=node("Inner", size=2, times=9), rate=0.5, kind="b", many=[1, 2])
+    found = checked(whole, "task")
+    assert (found["seed"], found["kind"], found["many"]) == (4, "b", (1, 2))
+    assert found["inner"]["times"] == 9
+    assert whole["many"] == [1, 2]
+    assert checked(INNER, "x", Inner)["times"] == 2
+    assert checked(node("bare", value=[1]), "x", Thing) == node("bare", value=[1])
+    assert checked(node("bare"), "x") == node("bare", value=3)
+
+
+def test_nodes_that_are_refused() -> None:
+    whole = node(inner=INNER, rate=0)
+    for given, said in (
+        (None, "task=None: expected a group with _target_, as in conf/"),
+        ({"rate": 0}, "task={'rate': 0}: expected a group with _target_, as in conf/"),
+        (node(rate=0), "task.inner is not set: write task.inner=..."),
+        (node(inner=INNER), "task.rate is not set: write task.rate=..."),
+        (whole | {"rate": 1}, "task.rate=1: input should be less than 1"),
+        (whole | {"seed": 1}, "task.seed=1: no such setting; there is inner, kind, many, rate"),
+        (whole | {"inner": node("Inner")}, "task.inner.size is not set: write task.inner.size=..."),
+        (
+            whole | {"inner": node("bare")},
+            f"task.inner._target_={HERE}.bare: does not give a Inner",
+        ),
+        (
+            whole | {"kind": INNER},
+            f"task.kind._target_={HERE}.Inner: does not give a Literal",
+        ),
+        (
+            whole | {"other": INNER},
+            f"task.other={INNER}: no such setting; there is inner, kind, many, rate",
+        ),
+        (
+            whole | {"rats": 1},
+            "task.rats=1: no such setting; did you mean rate? there is inner, kind, many, rate",
+        ),
+        (
+            whole | {"inn": 1},
+            "task.inn=1: no such setting; did you mean inner? there is inner, kind, many, rate",
+        ),
+        (whole | {"inner": 3}, "task.inner=3: input should be "),
+    ):  # fmt: skip
+        assert refusal(given).startswith(said), said
+
+
+def test_what_a_target_must_give() -> None:
+    assert refusal(node(inner=INNER, rate=0), Inner) == (
+        f"task._target_={HERE}.thing: does not give a Inner"
+    )
+    assert refusal(INNER, Thing, "a.b") == f"a.b._target_={HERE}.Inner: does not give a Thing"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("os.system", "only functions of tasks, algorithms, bench may be named"),
+        ("tasksother.x", "only functions of tasks, algorithms, bench may be named"),
+        (f"{HERE}._hidden", "only functions of tasks, algorithms, bench may be named"),
+        (None, "only functions of tasks, algorithms, bench may be named"),
+        (f"{HERE}.absent", "there is no such function"),
+        ("tasks.no_such_module.x", "there is no such function"),
+        ("tasks", "only functions of tasks, algorithms, bench may be named"),
+        ("tasks.", "there is no such function"),
+        (f"{HERE}.number", f"this is not a function defined in {HERE}"),
+        (f"{HERE}.borrowed", f"this is not a function defined in {HERE}"),
+    ],
+)
+def test_targets_that_are_refused(target: Any, said: str) -> None:
+    with pytest.raises(BadSetting) as error:
+        locate(target, "task")
+    assert str(error.value) == f"task._target_={target}: {said}"
+
+
+def test_targets_are_functions_and_classes_of_this_project() -> None:
+    assert locate(f"{HERE}.thing", "x") is thing
+    assert locate(f"{HERE}.Inner", "x") is Inner
+    for package in ("tasks.quadratic.quadratic", "algorithms.bilevel.bome.bome", "bench.sets.box"):
+        assert locate(package, "x").__module__ == package.rpartition(".")[0]
+
+
+def test_a_node_is_built_innermost_first() -> None:
+    """What the caller gives comes before the settings."""
+    found = build(checked(node(inner=INNER, rate=0), "task", Thing, given=("seed",)), 7)
+    assert found == Thing((7, Inner(1.0, 2), 0.0, "a", ()))
+    whole = checked(node(seed=1, inner=INNER, rate=0.5, kind="b", many=[4]), "task")
+    assert build(whole) == Thing((1, Inner(1.0, 2), 0.5, "b", (4,)))
+    assert build({"_target_": f"{HERE}.bare", "value": {"a": 1}}) == Thing(({"a": 1},))
+    assert build(INNER | {"times": 5}) == Inner(1, 5)
+
+
+def test_a_signature_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan validates hundreds of configurations against few signatures."""
+    made: list[str] = []
+    create = module.create_model
+    monkeypatch.setattr(
+        module, "create_model", lambda *a, **k: made.append(a[0]) or create(*a, **k)
+    )
+    fields = {"only_here": (Count, 1), "and_there": (Positive, 2.0)}
+    for value in range(1, 5):
+        assert validated(fields, {"only_here": value}, "p")["only_here"] == value
+    assert len(made) == 1
