@@ -67,8 +67,11 @@ def test_the_bootstrap_is_of_all_resamples_of_the_mean() -> None:
     assert bootstrap(A) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=1e-3)
 
 
-def test_bootstrap_does_not_change_and_a_constant_has_no_spread() -> None:
-    assert bootstrap(A) == bootstrap(A)
+def test_the_bootstrap_does_not_change_and_a_constant_has_no_spread() -> None:
+    """Its resampling is that of seed 0."""
+    rng = np.random.default_rng(0)
+    theirs = stats.bootstrap((A,), np.mean, method="percentile", rng=rng).confidence_interval
+    assert bootstrap(A) == bootstrap(A) == pytest.approx((theirs.low, theirs.high), rel=1e-12)
     assert bootstrap([2.0, 2.0, 2.0]) == (2.0, 2.0)
     assert estimate(A)[3:] == bootstrap(A)
 
