@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from bench.launch import complete
 from bench.reproduce import plan as plans
+from bench.reproduce import tables
 from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, override, points
 from bench.rng import generator
 from bench.settings import BadSetting, build
@@ -278,6 +279,16 @@ def test_methods_are_told_apart_by_colour_and_dash_and_name_real_algorithms() ->
             for row in artifact.spec.rows.values()
         }
         assert len(set(styles.values())) == len(styles), artifact.id
+
+
+def test_every_word_of_the_specs_can_stand_in_a_latex_table() -> None:
+    """Labels, rows, claims, and what a statistic is written with."""
+    words = ["log₁₀ |a| − 2 × b ≤ 0.5 … ∞ ± –"]
+    for group in BOOK.metrics.values():
+        words += [tables.head(metric) for metric in group.values()]
+    for artifact in BOOK.artifacts.values():
+        words += [*artifact.spec.rows, *(claim.text for claim in artifact.spec.claims.values())]
+    assert [word for word in words if not tables.tex(word).isascii()] == []
 
 
 def test_overrides_are_in_hydras_grammar() -> None:
