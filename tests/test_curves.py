@@ -1,15 +1,14 @@
 """What a report draws and prints, from runs whose numbers are known."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.reproduce import curves, drawings, records, tables
+from bench.reproduce import curves, drawings
 from bench.reproduce.plan import Job, Plan, Row, Run
-from bench.reproduce.specs import Artifact, Metric, Point, Published, Spec, load_book, number
+from bench.reproduce.specs import Artifact, Metric, Point, Spec, load_book
 
 BOOK = load_book()
 ACCURACY = Metric(label="test accuracy", better="higher", percent=True)
@@ -70,47 +69,6 @@ def test_thinning_keeps_both_ends() -> None:
     kept = curves.thinned(rows, 11)
     assert [row["step"] for row in kept] == list(range(0, 1001, 100))
     assert curves.thinned(rows[:5], 11) == rows[:5]
-
-
-def row(p: Plan) -> records.RowRecord:
-    (only,) = p.rows
-    return records.RowRecord(
-        method="bome", chosen={}, tried=1, tries=[], seeds=[r.job.seed for r in only.runs],
-        runs=[r.job.name for r in only.runs],
-        status=[(r.summary or {})["status"] for r in only.runs],
-        reasons=[(r.summary or {})["reason"] for r in only.runs],
-        finals=records.finals(only.runs),
-    )  # fmt: skip
-
-
-def test_a_cell_is_mean_and_standard_error_of_the_runs_that_are_done() -> None:
-    cells = row(plan({"A": [[0.80], [0.82], [0.84], [None]]}))
-    text = tables.measured(cells, "test_accuracy", ACCURACY)
-    assert text.startswith(f"82.00 ± {2 / math.sqrt(3):.2f} [")
-    assert tables.measured(cells, "test_accuracy", LOSS).startswith("0.82 ± 0.012 [")
-    assert tables.remark(cells) == "FAILED, 1 of 4 runs diverged: x is not finite"
-    assert tables.measured(cells, "test_loss", LOSS) == "–"
-
-
-def test_published_values_are_shown_as_printed() -> None:
-    assert tables.printed(Published(mean=0.807, se=0.0026, n=5), ACCURACY) == "80.70 ± 0.26 (n=5)"
-    assert tables.printed(Published(mean=0.3152), LOSS) == "0.3152"
-    assert tables.printed(None, LOSS) == "–"
-
-
-def test_markdown_and_latex_escape_what_they_must() -> None:
-    table = tables.Table("T", ["a|b", "θ₁ ↑"], [["50% & more_1", "q̂ ± 1 [−2, ∞]"]], "note")
-    assert "| a\\|b | θ₁ ↑ |" in tables.markdown(table)
-    tex = tables.latex(table)
-    assert r"50\% \& more\_1 & $\hat q$ $\pm$ 1 [$-$2, $\infty$] \\" in tex
-    assert r"a\textbar{}b & $\theta$$_1$ $\uparrow$ \\" in tex
-    assert tex.isascii()
-
-
-def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
-    assert [number(v) for v in (-0.0, -1.5, 1e-7, math.inf, 12345.6)] == [
-        "0", "−1.5", "1e−07", "∞", "1.235e+04",
-    ]  # fmt: skip
 
 
 def test_costs_are_drawn_against_what_they_grow_with(tmp_path: Path) -> None:

@@ -185,6 +185,8 @@ def test_one_of_many_parts_fails_only_at_the_corrected_level(of: int) -> None:
         values = [d - below for d in (-1.0, 0.0, 1.0)]
         assert judge(values, 0.0, INF, exact=False, of=of).answer == answer
         assert judge([-v for v in values], -INF, 0.0, exact=False, of=of).answer == answer
+        if of == 1:
+            assert judge(values, 0.0, INF, exact=False).answer == answer
 
 
 def test_that_a_statement_holds_needs_no_correction() -> None:
