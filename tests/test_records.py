@@ -120,12 +120,17 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
         }  # fmt: skip
 
 
-def test_a_pending_row_stands_in_its_own_variants_only(tmp_path: Path) -> None:
-    rows = {"P": {"method": "itd", "pending": "not built", "only": ["code"]},
-            "A": {"method": "bome", "only": ["paper"]}}  # fmt: skip
+def test_rows_stand_in_the_specs_order_and_a_pending_one_in_its_own_variants(
+    tmp_path: Path,
+) -> None:
+    rows = {
+        "P": {"method": "itd", "pending": "not built"},
+        "Q": {"method": "itd", "pending": "not built", "only": ["code"]},
+        "A": {"method": "bome"},
+    }
     found = records.measure(made(tmp_path, rows=rows), BOOK)
     assert {variant: list(rows) for variant, rows in found.rows.items()} == {
-        "paper": ["A"], "code": ["P"],
+        "paper": ["P", "A"], "code": ["P", "Q", "A"],
     }  # fmt: skip
 
 
@@ -190,6 +195,16 @@ def test_no_tries_are_listed_where_there_is_nothing_to_choose(tmp_path: Path) ->
     single = {"grid": {"algorithm.lr": [0.1]}, "variants": {"paper": {}}}
     found = records.measure(made(tmp_path, **single), BOOK).rows["paper"]["A"]
     assert (found.tried, found.tries, found.chosen) == (1, [], {"algorithm.lr": 0.1})
+    double = {**single, "grid": {"algorithm.lr": [0.1, 0.2]}}
+    assert len(records.measure(made(tmp_path, **double), BOOK).rows["paper"]["A"].tries) == 2
+
+
+def test_the_seconds_of_all_runs_are_summed_to_two_digits(tmp_path: Path) -> None:
+    for seed in range(2):
+        ended(tmp_path, f"paper/L/-{seed}", 0.5)
+        file = tmp_path / f"paper/L/-{seed}" / "summary.json"
+        file.write_text(file.read_text().replace("8.0", "1.0629"))
+    assert records.measure(made(tmp_path), BOOK).run_seconds == 2.13
 
 
 @pytest.mark.parametrize(

@@ -211,11 +211,11 @@ def test_welch_is_scipys() -> None:
 
 
 def test_welch_by_hand() -> None:
-    """One side without spread: the other's own interval. Two of two values: the errors of 1, 3
-    and 5, 11 are 1 and 3, and the degrees of freedom (1 + 9)^2 / (1 + 81)."""
-    half = t_of_two(0.95) / math.sqrt(3)
-    assert welch([1.0, 2.0, 3.0], [7.0, 7.0]) == pytest.approx((-5 - half, -5 + half))
-    assert welch([7.0, 7.0], [1.0, 2.0, 3.0]) == pytest.approx((5 - half, 5 + half))
+    """One side without spread, the other with a range of 1: the other's own interval. The errors
+    of 1, 3 and of 5, 11 are 1 and 3, and the degrees of freedom (1 + 9)^2 / (1 + 81)."""
+    half = t_of_two(0.95) / math.sqrt(12)
+    assert welch([1.0, 1.5, 2.0], [7.0, 7.0]) == pytest.approx((-5.5 - half, -5.5 + half))
+    assert welch([7.0, 7.0], [1.0, 1.5, 2.0]) == pytest.approx((5.5 - half, 5.5 + half))
     wide = float(stats.t.ppf(0.975, 100 / 82)) * math.sqrt(10)
     assert welch([1.0, 3.0], [5.0, 11.0]) == pytest.approx((-6 - wide, -6 + wide))
     assert welch([2.0, 2.0], [1.0, 1.0]) == (1.0, 1.0)
