@@ -444,6 +444,16 @@ UNTIL = {**OVER_ROWS, "until": "loss", "target": 0.5}
 LATER = {f"k{k}": [run(s, loss=[0.9] * k + [0.5, 0.1]) for s in (0, 1)] for k in (2, 4, 8)}
 
 
+def test_a_slope_takes_every_row() -> None:
+    """Three of four rows would do for a line, but the claim is on four."""
+    points = {**OVER_ROWS["points"], "k16": 16.0}
+    claim = {**OVER_ROWS, "metric": "loss", "points": points}
+    runs = {f"k{k}": [run(0, loss=[3.0 * k]), run(1, loss=[3.0 * k])] for k in (2, 4, 8, 16)}
+    runs["k4"][1] = run(1, "diverged", loss=[1.0])
+    (part,) = measured(claim, runs)
+    assert part.values == pytest.approx([1.0, NAN], nan_ok=True)
+
+
 def test_slope_of_what_it_costs_to_reach_a_target() -> None:
     what = "slope of log calls/grad_g until loss ≤ {} against log kappa"
     check(measured(UNTIL, LATER), [(what.format("0.5"), [1.0, 1.0], -INF, 5.0)])
@@ -477,6 +487,8 @@ def test_slope_of_a_ratio_of_rows() -> None:
     assert part.values == pytest.approx([expected])
     (part,) = measured(claim, LATER | others | {"o4": []})
     assert part.values == []
+    (part,) = measured({**claim, "targets": {"o2": 0.95}}, LATER | others)
+    assert part.values == pytest.approx([NAN] * 2, nan_ok=True)  # there at once, at no cost
 
 
 def test_at_target_takes_the_first_row_that_is_there() -> None:
