@@ -465,6 +465,9 @@ def test_slope_of_what_it_costs_to_reach_a_target() -> None:
     own = {**UNTIL, "targets": {"k4": 0.25, "k8": 0.125}}
     mixed = statistics.loglog_slope([2, 4, 8], [2, 5, 9])
     check(measured(own, LATER), [(what.format("0.125 … 0.25"), [mixed] * 2, -INF, 5.0)])
+    three = {**UNTIL, "targets": {"k2": 0.75, "k4": 0.25, "k8": 0.125}}
+    (part,) = measured(three, LATER)
+    assert part.what == what.format("0.125 … 0.75")
     at_once = {**UNTIL, "targets": {"k2": 0.95, "k4": 0.95}}  # no cost has no logarithm
     check(measured(at_once, LATER), [(what.format("0.95"), [NAN] * 2, -INF, 5.0)])
     never = {**LATER, "k8": [run(0, loss=[0.9, 0.8]), run(1, loss=[0.9] * 8 + [0.5])]}

@@ -300,6 +300,7 @@ def test_names_are_composed_once_per_settings_and_kept(composed: list[Any], tmp_
     again.ensure([(POINT, 0), (OTHER, 6)], Path("f.yaml"))
     assert composed == [(OTHER.settings, [(OTHER.chosen, 6)])]
     assert Names(tmp_path).get(POINT, 1) is not None
+    assert Names(tmp_path).get(OTHER, 6) is not None
 
 
 def test_a_variants_or_a_rows_word_is_no_part_of_a_name(

@@ -226,3 +226,26 @@ def test_whoever_stops_it_stops_what_is_going(tmp_path: Path) -> None:
     next(ends)
     ends.close()
     assert play.terminated == 1
+
+
+def test_a_run_that_does_not_stop_is_waited_for_twenty_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on by a second whenever it is read."""
+
+    class Deaf(Playing):
+        def poll(self) -> int | None:
+            self.polls += 1
+            if self.polls > 100:
+                return 0
+            if self.polls == 1:
+                raise KeyboardInterrupt
+            return None
+
+    clock = itertools.count(5.0)
+    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
+    play = Deaf(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        list(runner.carry_out([job({})], play.start, tmp_path, [], 1))
+    assert play.terminated == 1
+    assert play.polls - 1 == runner.PATIENCE == 20
