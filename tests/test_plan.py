@@ -281,26 +281,27 @@ OTHER = Point("code", "B", (("task", ["u"]),), ())
 
 
 def test_names_are_composed_once_per_settings_and_kept(composed: list[Any], tmp_path: Path) -> None:
-    names = Names(tmp_path)
+    root = tmp_path / "not" / "yet"
+    names = Names(root)
     assert names.get(POINT, 0) is None
     names.ensure([(POINT, 0), (OTHER, 5), (POINT, 1)], Path("f.yaml"))
     assert composed == [
         (POINT.settings, [(POINT.chosen, 0), (POINT.chosen, 1)]),
         (OTHER.settings, [(OTHER.chosen, 5)]),
     ]
-    for known in (names, Names(tmp_path)):
+    for known in (names, Names(root)):
         assert known.get(POINT, 0) == f"{POINT.settings}/{POINT.chosen}/0"
         assert known.get(POINT, 1) == f"{POINT.settings}/{POINT.chosen}/1"
         assert known.get(OTHER, 5) == f"{OTHER.settings}/()/5"
         assert known.get(POINT, 5) is None
     composed.clear()
-    again = Names(tmp_path)
+    again = Names(root)
     again.ensure([(POINT, 0), (OTHER, 5)], Path("f.yaml"))
     assert composed == []
     again.ensure([(POINT, 0), (OTHER, 6)], Path("f.yaml"))
     assert composed == [(OTHER.settings, [(OTHER.chosen, 6)])]
-    assert Names(tmp_path).get(POINT, 1) is not None
-    assert Names(tmp_path).get(OTHER, 6) is not None
+    assert Names(root).get(POINT, 1) is not None
+    assert Names(root).get(OTHER, 6) is not None
 
 
 def test_a_variants_or_a_rows_word_is_no_part_of_a_name(
