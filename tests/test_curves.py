@@ -236,14 +236,17 @@ def pathed(folder: Path, task: str, plane: Any, values: dict[str, Sequence[Any]]
 
 def test_paths_in_the_plane_over_the_contours_of_f(tmp_path: Path) -> None:
     """The coreset's f is |theta - (3, -2)|^2 and its optimum (3, 1); what flew off is a gap."""
-    values = {"A": [(0.0, 1.0), (2e6, 3.0), (-2.0, None), (4.0, -2e6)], "B": [(1.0, 2.0)]}
+    values = {
+        "A": [(0.0, 1.0), (2e6, 3.0), (-2.0, None), (4.0, -2e6)],
+        "B": [(1.0, 2.0), (1e6, 1e6)],
+    }
     found = pathed(tmp_path, "toy_coreset", PLANE, values)["paper"]
     first, second = found["lines"]
     assert first == {
         "row": "A", "colour": BOOK.methods["bome"].colour, "dash": "solid",
         "x": [0.0, None, -2.0, 4.0], "y": [1.0, 3.0, None, None],
     }  # fmt: skip
-    assert (second["x"], second["y"]) == ([1.0], [2.0])
+    assert (second["x"], second["y"]) == ([1.0, None], [2.0, None])
     grid_x, grid_y = found["grid"]
     assert (len(grid_x), grid_x[0], grid_x[-1]) == (61, -4.0, 4.0)
     assert (len(grid_y), grid_y[0], grid_y[-1]) == (61, -3.0, 4.0)

@@ -221,6 +221,44 @@ def test_a_metrics_name() -> None:
     assert BOOK.metric("toy", "samples/hvp_g") == Metric(label="samples hvp g")
 
 
+def test_which_artifacts_are_asked_for() -> None:
+    """By id or by paper, in the order that is asked for; all, if none is."""
+    every = {key: specs.Artifact(key, spec(), FILE) for key in ("p/fig1", "p/fig2", "q/fig1")}
+    book = Book(every, METRICS, METHODS)
+
+    def asked(*names: str) -> list[str]:
+        return [artifact.id for artifact in specs.find(book, names)]
+
+    assert asked() == ["p/fig1", "p/fig2", "q/fig1"]
+    assert asked("q", "p/fig2") == ["q/fig1", "p/fig2"]
+    assert asked("p") == ["p/fig1", "p/fig2"]
+    there = "there is p/fig1, p/fig2, q/fig1"
+    hints = {"q/fg1": "did you mean q/fig1? ", "zzz": "there is", "p/fig": "did you mean p/fig"}
+    for name, hint in hints.items():
+        with pytest.raises(BadSetting) as error:
+            asked("p", name)
+        assert str(error.value).startswith(f"{name}: no such artifact; {hint}")
+        assert str(error.value).endswith(there)
+
+
+def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\nb:\n  c: 1\n  c: 2\n")
+    with pytest.raises(BadSetting, match=r"a\.yaml: line 4: c is there twice$"):
+        specs._read(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "null"), (True, "true"), (False, "false"), ([], "[]"), ([1, 2.5, "x"], "[1,2.5,x]"),
+        (1e-4, "0.0001"), (3, "3"), ("a b", "a b"),
+    ],
+)  # fmt: skip
+def test_an_override_is_in_hydras_grammar(value: Any, said: str) -> None:
+    assert specs.override("a.b", value) == f"a.b={said}"
+
+
 # grid points
 
 

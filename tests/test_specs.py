@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from bench.launch import complete
 from bench.reproduce import plan as plans
 from bench.reproduce import tables
-from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, override, points
+from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, points
 from bench.rng import generator
 from bench.settings import BadSetting, build
 from bench.task import Best, Context
@@ -265,12 +265,6 @@ def test_every_word_of_the_specs_can_stand_in_a_latex_table() -> None:
     for artifact in BOOK.artifacts.values():
         words += [*artifact.spec.rows, *(claim.text for claim in artifact.spec.claims.values())]
     assert [word for word in words if not tables.tex(word).isascii()] == []
-
-
-def test_overrides_are_in_hydras_grammar() -> None:
-    pairs = {"a": None, "b": True, "c": [1, 2.5], "d": 1e-4, "e/f": "x"}
-    shown = [override(path, value) for path, value in pairs.items()]
-    assert shown == ["a=null", "b=true", "c=[1,2.5]", "d=0.0001", "e/f=x"]
 
 
 def test_budgets_stand_in_order() -> None:

@@ -84,6 +84,16 @@ def test_a_section_for_every_record_in_order(tmp_path: Path) -> None:
     assert second.endswith("| N | peer | 2 s | 1 s | 0.50 |\n")
 
 
+def test_what_else_a_script_tells_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "speed").mkdir()
+    line = {"method": "M", "name": "ours", "seconds": [1.0], "passes": 2}
+    content = made_up(lines=[line], rows=6000)
+    (tmp_path / "speed" / "a.json").write_text(json.dumps(content))
+    (record,) = speed.read(tmp_path)
+    assert record.model_extra == {"rows": 6000}
+    assert record.lines[0].model_extra == {"passes": 2}
+
+
 @pytest.mark.parametrize("field", ["hardware", "software", "lines"])
 def test_a_record_says_on_what_it_was_measured(field: str, tmp_path: Path) -> None:
     (tmp_path / "speed").mkdir()

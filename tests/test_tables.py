@@ -226,6 +226,11 @@ def test_the_paper_against_the_code() -> None:
     assert exact.rows[0][-1] == "5"
     assert exact.note == ""
     assert tables.differences(ARTIFACT, recorded({"paper": MEASURED}), BOOK) is None
+    lost = {"A": row("diverged", finals={"loss": [1.0]})}
+    for paper, released in ((lost, code), (code, lost)):
+        none = tables.differences(ARTIFACT, recorded({"paper": paper, "code": released}), BOOK)
+        assert none is not None
+        assert none.rows == []
     partly = recorded({"paper": MEASURED, "code": {"B": code["B"]}})
     rest = tables.differences(ARTIFACT, partly, BOOK)
     assert rest is not None
