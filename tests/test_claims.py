@@ -1,4 +1,7 @@
-"""Every kind of claim: what makes it hold, fail, stay open, or be not run."""
+"""Every kind of claim against its parts computed by hand, and every verdict on parts by hand.
+
+`measured` is held to whole parts: words, values, bounds, error. `judged` is held to verdicts.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,195 +9,672 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from bench.reproduce import claims
-from bench.reproduce.claims import Verdict
+from bench.reproduce import claims, statistics
+from bench.reproduce.claims import Part, Runs, Verdict
 from bench.reproduce.plan import Job, Run
 from bench.reproduce.specs import AnyClaim, Metric, Point, Published
 
-METRICS = {"accuracy": Metric(label="accuracy", better="higher"), "loss": Metric(label="loss")}
+INF, NAN = math.inf, math.nan
+METRICS = {
+    "accuracy": Metric(label="test accuracy", better="higher"),
+    "loss": Metric(label="test loss", better="lower"),
+    "size": Metric(label="size"),  # neither direction is better
+    "seconds": Metric(label="seconds of steps", better="lower"),
+}
 
 
-def run(seed: int, curve: Sequence[float | None], status: str = "done", **more: float) -> Run:
-    """A run whose accuracy and loss are `curve` at steps 0, 10, ...; a step takes 2 seconds."""
+def run(seed: int, status: str = "done", **curves: Sequence[float | None]) -> Run:
+    """A run with these curves; row i is of step 10 i, after 20 i seconds, 30 i + 10 i calls."""
     rows: list[dict[str, Any]] = [
-        {"step": 10 * i, "seconds": 20.0 * i, "accuracy": v, "loss": v, "calls/grad_g": 30 * i,
-         "calls/grad_f": 10 * i, **more}
-        for i, v in enumerate(curve)
-    ]  # fmt: skip
+        {"step": 10 * i, "seconds": 20.0 * i, "calls/grad_g": 30 * i, "calls/grad_f": 10 * i}
+        | dict(zip(curves, values))
+        for i, values in enumerate(zip(*curves.values()))
+    ]
     job = Job(Point("paper", "", (), ()), seed, f"t/a/{seed}")
-    found = Run(job, Path(), {"status": status, "reason": None, "last": rows[-1]})
+    found = Run(job, Path(), {"status": status, "reason": None, "last": rows[-1] if rows else {}})
     found.__dict__["history"] = rows  # as if read from its file
     return found
 
 
-def ends(*values: float) -> list[Run]:
-    return [run(seed, [0.1, v]) for seed, v in enumerate(values)]
+def ends(**last: Sequence[float]) -> list[Run]:
+    """A run for each seed, from 0 on, that ends at these values."""
+    return [
+        run(seed, **{name: [0.5, v] for name, v in zip(last, values)})
+        for seed, values in enumerate(zip(*last.values()))
+    ]
 
 
-def judged(
-    claim: dict[str, Any],
-    runs: Mapping[str, Sequence[Run]],
-    expected: int = 3,
-    exact: bool = False,
+def unfinished(seed: int) -> Run:
+    return Run(Job(Point("paper", "", (), ()), seed, f"t/a/{seed}"), Path(), None)
+
+
+def claimed(claim: Mapping[str, Any]) -> Any:
+    """The claim of a spec that says this."""
+    return TypeAdapter[Any](AnyClaim).validate_python({"text": "t", **claim}, strict=True)
+
+
+def measured(
+    claim: Mapping[str, Any],
+    runs: Runs,
     published: Mapping[str, Mapping[str, Published]] | None = None,
-) -> Verdict:
-    full = {"text": "t", "rows": ["A"], "metric": "accuracy", **claim}
-    if claim["kind"] == "close":
-        full.pop("metric")
-    spec: AnyClaim = TypeAdapter[Any](AnyClaim).validate_python(full, strict=True)
-    parts = claims.measured(
-        spec, runs, expected, lambda n: METRICS.get(n, Metric(label=n)), published or {}
+) -> list[Part]:
+    return claims.measured(
+        claimed(claim), runs, 3, lambda n: METRICS.get(n, Metric(label=n)), published or {}
     )
-    return claims.judged(parts, exact)
 
 
-def test_peak_memory_is_where_the_tensors_were() -> None:
-    one = run(0, [0.1])
-    assert one.summary is not None
-    one.summary["peak_memory_mb"] = {"process": 900.0}
-    assert one.last("peak_memory_mb") == 900
-    one.summary["peak_memory_mb"]["gpu"] = 70.0
-    assert one.last("peak_memory_mb") == 70
+def check(parts: Sequence[Part], expected: Sequence[tuple[Any, ...]]) -> None:
+    """The parts are these: what, values, low, high, and the error where there is one."""
+    assert [p.what for p in parts] == [e[0] for e in expected]
+    for found, (_, values, low, high, *se) in zip(parts, expected):
+        assert found.values == pytest.approx(values, rel=1e-12, nan_ok=True)
+        assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+        assert found.extra_se == (se[0] if se else 0.0)
+        assert found.expected == 3
 
 
-BETTER, WORSE = ends(0.91, 0.92, 0.93), ends(0.81, 0.83, 0.82)
+ROWS: dict[str, list[Run]] = {
+    "A": ends(accuracy=[0.9, 0.92, 0.97], loss=[3.0, 2.0, -4.0]),
+    "B": ends(accuracy=[0.5, 0.7, 0.6], loss=[1.0, 1.5, 2.5]),
+    "C": ends(accuracy=[0.2, 0.1, 0.3], loss=[0.25, 0.5, 5.0]),
+    "D": ends(accuracy=[0.8, 0.85, 0.75], loss=[7.0, 8.0, 9.0]),
+}
+PAPER = {
+    "A": {"accuracy": Published(mean=0.8, se=0.03, n=5), "loss": Published(mean=9.0, se=9.0)},
+    "B": {"accuracy": Published(mean=0.55)},
+}
+
+# claim -> its parts; the differences are of the numbers above, seed by seed
+PARTS: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "above, two rows and two others": (
+        {"kind": "above", "metric": "accuracy", "rows": ["A", "D"], "than": ["B", "C"]},
+        [
+            ("test accuracy: A − B", [0.4, 0.22, 0.37], 0.0, INF),
+            ("test accuracy: A − C", [0.7, 0.82, 0.67], 0.0, INF),
+            ("test accuracy: D − B", [0.3, 0.15, 0.15], 0.0, INF),
+            ("test accuracy: D − C", [0.6, 0.75, 0.45], 0.0, INF),
+        ],
+    ),
+    "above by a margin": (
+        {"kind": "above", "metric": "loss", "rows": ["A"], "than": ["B"], "margin": 0.25},
+        [("test loss: A − B", [2.0, 0.5, -6.5], 0.25, INF)],
+    ),
+    "above but for a margin": (
+        {"kind": "above", "metric": "loss", "rows": ["A"], "than": ["B"], "margin": -0.25},
+        [("test loss: A − B", [2.0, 0.5, -6.5], -0.25, INF)],
+    ),
+    "below, two rows and two others": (
+        {"kind": "below", "metric": "loss", "rows": ["B", "C"], "than": ["A", "D"]},
+        [
+            ("test loss: B − A", [-2.0, -0.5, 6.5], -INF, 0.0),
+            ("test loss: B − D", [-6.0, -6.5, -6.5], -INF, 0.0),
+            ("test loss: C − A", [-2.75, -1.5, 9.0], -INF, 0.0),
+            ("test loss: C − D", [-6.75, -7.5, -4.0], -INF, 0.0),
+        ],
+    ),
+    "below by a margin": (
+        {"kind": "below", "metric": "loss", "rows": ["B"], "than": ["A"], "margin": 0.25},
+        [("test loss: B − A", [-2.0, -0.5, 6.5], -INF, -0.25)],
+    ),
+    "below but for a margin": (
+        {"kind": "below", "metric": "loss", "rows": ["B"], "than": ["A"], "margin": -0.25},
+        [("test loss: B − A", [-2.0, -0.5, 6.5], -INF, 0.25)],
+    ),
+    "below a multiple": (
+        {"kind": "below", "metric": "loss", "rows": ["B"], "than": ["A"], "factor": 3.0},
+        [("test loss: B − 3 × A", [-8.0, -4.5, 14.5], -INF, 0.0)],
+    ),
+    "below a part, by a margin": (
+        {"kind": "below", "metric": "loss", "rows": ["B"], "than": ["A"], "factor": 0.5,
+         "margin": 1.0},
+        [("test loss: B − 0.5 × A", [-0.5, 0.5, 4.5], -INF, -1.0)],
+    ),
+    "order": (
+        {"kind": "order", "metric": "accuracy", "rows": ["A", "B", "C"], "margin": 0.125},
+        [
+            ("test accuracy: A − B", [0.4, 0.22, 0.37], 0.125, INF),
+            ("test accuracy: B − C", [0.3, 0.6, 0.3], 0.125, INF),
+        ],
+    ),
+    "order without a margin": (
+        {"kind": "order", "metric": "loss", "rows": ["C", "D"]},
+        [("test loss: C − D", [-6.75, -7.5, -4.0], 0.0, INF)],
+    ),
+    "between two bounds": (
+        {"kind": "between", "metric": "loss", "rows": ["A", "C"], "at_least": -1.0, "at_most": 4.0},
+        [
+            ("test loss of A", [3.0, 2.0, -4.0], -1.0, 4.0),
+            ("test loss of C", [0.25, 0.5, 5.0], -1.0, 4.0),
+        ],
+    ),
+    "between, at least nought": (
+        {"kind": "between", "metric": "loss", "rows": ["A"], "at_least": 0.0},
+        [("test loss of A", [3.0, 2.0, -4.0], 0.0, INF)],
+    ),
+    "between, at most nought": (
+        {"kind": "between", "metric": "loss", "rows": ["A"], "at_most": 0.0},
+        [("test loss of A", [3.0, 2.0, -4.0], -INF, 0.0)],
+    ),
+    "within what is published": (
+        {"kind": "within_published", "metric": "accuracy", "rows": ["A", "B"], "tolerance": 0.04},
+        [
+            ("test accuracy of A − published 0.8", [0.1, 0.12, 0.17], -0.04, 0.04, 0.03),
+            ("test accuracy of B − published 0.55", [-0.05, 0.15, 0.05], -0.04, 0.04),
+        ],
+    ),
+    "close, every pair in every metric": (
+        {"kind": "close", "rows": ["A", "B", "C"], "every": ["accuracy", "loss"], "within": 0.06},
+        [
+            ("test accuracy: A − B", [0.4, 0.22, 0.37], -0.06, 0.06),
+            ("test loss: A − B", [2.0, 0.5, -6.5], -0.06, 0.06),
+            ("test accuracy: A − C", [0.7, 0.82, 0.67], -0.06, 0.06),
+            ("test loss: A − C", [2.75, 1.5, -9.0], -0.06, 0.06),
+            ("test accuracy: B − C", [0.3, 0.6, 0.3], -0.06, 0.06),
+            ("test loss: B − C", [0.75, 1.0, -2.5], -0.06, 0.06),
+        ],
+    ),
+    "converges to nought": (
+        {"kind": "converges", "metric": "loss", "rows": ["A", "B"], "within": 0.07},
+        [
+            ("test loss of A", [3.0, 2.0, 4.0], -INF, 0.07),
+            ("test loss of B", [1.0, 1.5, 2.5], -INF, 0.07),
+        ],
+    ),
+    "converges to a number": (
+        {"kind": "converges", "metric": "loss", "rows": ["A"], "within": 0.07, "to": 2.5},
+        [("|test loss − 2.5| of A", [0.5, 0.5, 6.5], -INF, 0.07)],
+    ),
+    "does not converge to nought": (
+        {"kind": "does_not_converge", "metric": "loss", "rows": ["A", "C"], "beyond": 0.08},
+        [
+            ("test loss of A", [3.0, 2.0, 4.0], 0.08, INF),
+            ("test loss of C", [0.25, 0.5, 5.0], 0.08, INF),
+        ],
+    ),
+    "does not converge to a number": (
+        {"kind": "does_not_converge", "metric": "loss", "rows": ["A"], "beyond": 0.08, "to": -1.0},
+        [("|test loss − −1| of A", [4.0, 3.0, 3.0], 0.08, INF)],
+    ),
+    "diverges: from .5 to 1, 5 and 50 times as much": (
+        {"kind": "diverges", "metric": "loss", "rows": ["up"], "growth": 1000.0},
+        [("log₁₀ growth of test loss of up", [math.log10(2), 1.0, 2.0], 3.0, INF)],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("claim", "runs", "word"),
-    [
-        ({"kind": "above", "than": ["B"]}, {"A": BETTER, "B": WORSE}, "holds"),
-        ({"kind": "above", "than": ["B"]}, {"A": WORSE, "B": BETTER}, "fails"),
-        ({"kind": "above", "than": ["B"], "margin": -0.2}, {"A": WORSE, "B": BETTER}, "holds"),
-        ({"kind": "above", "than": ["B"]}, {"A": BETTER, "B": ends(0.95, 0.8, 0.92)},
-         "not enough runs"),
-        ({"kind": "above", "than": ["B"]}, {"A": BETTER, "B": []}, "not run"),
-        ({"kind": "above", "than": ["B"]}, {"A": BETTER, "B": WORSE[:2]}, "not run"),
-        ({"kind": "below", "than": ["B"]}, {"A": WORSE, "B": BETTER}, "holds"),
-        ({"kind": "below", "than": ["B"]}, {"A": BETTER, "B": WORSE}, "fails"),
-        ({"kind": "below", "than": ["B"], "factor": 1.3}, {"A": BETTER, "B": WORSE}, "holds"),
-        ({"kind": "order", "rows": ["A", "B", "C"]},
-         {"A": BETTER, "B": WORSE, "C": ends(0.7, 0.71, 0.72)}, "holds"),
-        ({"kind": "order", "rows": ["A", "C", "B"]},
-         {"A": BETTER, "B": WORSE, "C": ends(0.7, 0.71, 0.72)}, "fails"),
-        ({"kind": "between", "at_least": 0.9}, {"A": BETTER}, "not enough runs"),
-        ({"kind": "between", "at_least": 0.85, "at_most": 0.99}, {"A": BETTER}, "holds"),
-        ({"kind": "between", "at_most": 0.5}, {"A": BETTER}, "fails"),
-        ({"kind": "close", "rows": ["A", "B"], "every": ["accuracy"], "within": 0.05},
-         {"A": BETTER, "B": ends(0.911, 0.921, 0.93)}, "holds"),
-        ({"kind": "close", "rows": ["A", "B"], "every": ["accuracy"], "within": 0.01},
-         {"A": BETTER, "B": WORSE}, "fails"),
-        ({"kind": "converges", "within": 0.2, "to": 1.0}, {"A": BETTER}, "holds"),
-        ({"kind": "converges", "within": 0.01}, {"A": BETTER}, "fails"),
-        ({"kind": "does_not_converge", "beyond": 0.01}, {"A": BETTER}, "holds"),
-        ({"kind": "does_not_converge", "beyond": 2.0}, {"A": BETTER}, "fails"),
-        ({"kind": "diverges", "growth": 5.0}, {"A": BETTER}, "holds"),
-        ({"kind": "diverges", "growth": 100.0}, {"A": BETTER}, "fails"),
-    ],
-)  # fmt: skip
-def test_verdicts(claim: dict[str, Any], runs: dict[str, list[Run]], word: str) -> None:
-    assert judged(claim, runs).word == word
+@pytest.mark.parametrize("case", PARTS)
+def test_a_claims_parts(case: str) -> None:
+    claim, expected = PARTS[case]
+    check(measured(claim, {**ROWS, "up": ends(loss=[1.0, 5.0, -50.0])}, PAPER), expected)
 
 
-def test_one_run_decides_only_where_there_is_no_randomness() -> None:
-    claim = {"kind": "above", "than": ["B"]}
-    runs = {"A": ends(0.9), "B": ends(0.8)}
-    assert judged(claim, runs, expected=1).text == "not enough runs (n=1)"
-    assert judged(claim, runs, expected=1, exact=True).word == "holds"
+ABOVE = {"kind": "above", "metric": "accuracy", "rows": ["A"], "than": ["B"]}
+BETWEEN = {"kind": "between", "metric": "accuracy", "rows": ["A"], "at_least": 0.0}
 
 
 def test_pairs_are_of_the_same_seed() -> None:
-    """Seed 7 of B has no partner; the differences of the others are constant."""
-    a = [run(0, [0, 0.9]), run(1, [0, 0.5]), run(2, [0, 0.7])]
-    b = [run(7, [0, 0.1]), run(2, [0, 0.6]), run(1, [0, 0.4]), run(0, [0, 0.8])]
-    verdict = judged({"kind": "above", "than": ["B"]}, {"A": a, "B": b})
-    assert (verdict.word, verdict.n) == ("holds", 3)
-    assert "= 0.1" in verdict.statistic
+    """Seeds 7 and 1 are finished on one side only; the order of the runs means nothing."""
+    a = [run(2, accuracy=[0.7]), run(0, accuracy=[0.9]), run(1, accuracy=[0.5]), unfinished(3)]
+    b = [run(7, accuracy=[0.0]), run(0, accuracy=[0.6]), unfinished(1), run(2, accuracy=[0.6]),
+         run(3, accuracy=[0.0])]  # fmt: skip
+    check(measured(ABOVE, {"A": a, "B": b}), [("test accuracy: A − B", [0.1, 0.3], 0.0, INF)])
 
 
-def test_a_failed_run_counts_as_the_worst() -> None:
-    failed = [run(seed, [0.1, 0.99], status="diverged") for seed in range(3)]
-    assert judged({"kind": "above", "than": ["B"]}, {"A": failed, "B": WORSE}).word == "fails"
-    assert judged({"kind": "above", "than": ["B"]}, {"A": WORSE, "B": failed}).word == "holds"
-    assert judged({"kind": "converges", "within": 2.0}, {"A": failed}).word == "fails"
-    assert judged({"kind": "does_not_converge", "beyond": 2.0}, {"A": failed}).word == "holds"
-    assert judged({"kind": "diverges", "growth": 1e9}, {"A": failed}).word == "holds"
+def test_runs_that_are_not_there_have_no_values() -> None:
+    some = {"A": [run(0, accuracy=[0.9]), unfinished(1)], "B": list[Run]()}
+    check(measured(BETWEEN, some), [("test accuracy of A", [0.9], 0.0, INF)])
+    check(measured(ABOVE, some), [("test accuracy: A − B", [], 0.0, INF)])
+    check(measured({**ABOVE, "rows": ["Z"]}, some), [("test accuracy: Z − B", [], 0.0, INF)])
+    check(measured({**BETWEEN, "rows": ["Z"]}, some), [("test accuracy of Z", [], 0.0, INF)])
 
 
-def test_a_published_value_has_its_own_uncertainty() -> None:
-    claim = {"kind": "within_published", "tolerance": 0.05}
-    exact = {"A": {"accuracy": Published(mean=0.92)}}
-    vague = {"A": {"accuracy": Published(mean=0.92, se=0.03, n=5)}}
-    far = {"A": {"accuracy": Published(mean=0.5)}}
-    assert judged(claim, {"A": BETTER}, published=exact).word == "holds"
-    assert judged(claim, {"A": BETTER}, published=vague).word == "not enough runs"
-    assert judged(claim, {"A": BETTER}, published=far).word == "fails"
+@pytest.mark.parametrize(("metric", "worst"), [("accuracy", -INF), ("loss", INF), ("size", INF)])
+def test_a_failed_run_has_the_worst_value_there_is(metric: str, worst: float) -> None:
+    """Its last value, which may look good, does not count."""
+    failed = [run(0, "diverged", **{metric: [0.1, 0.5]}), run(1, **{metric: [0.1, 0.5]})]
+    (alone,) = measured({**BETWEEN, "metric": metric}, {"A": failed})
+    assert alone.values == [worst, 0.5]
+    fine = [run(seed, **{metric: [0.1, 0.25]}) for seed in (0, 1)]
+    (ahead,) = measured({**ABOVE, "metric": metric}, {"A": failed, "B": fine})
+    assert ahead.values == [worst, 0.25]
+    (behind,) = measured({**ABOVE, "metric": metric}, {"A": fine, "B": failed})
+    assert behind.values == [-worst, -0.25]
 
 
-def test_first_to_a_value_in_time_and_in_calls() -> None:
-    quick = [run(s, [0.1, 0.9, 0.9, 0.9]) for s in range(3)]
-    slow = [run(s, [0.1, 0.2, 0.5, 0.9]) for s in range(3)]
-    never = [run(s, [0.1, 0.2, 0.2, 0.2]) for s in range(3)]
-    for on in ("seconds", "calls", "calls/grad_g"):
-        claim = {"kind": "first", "than": ["B"], "on": on, "value": 0.8}
-        assert judged(claim, {"A": quick, "B": slow}).word == "holds"
-        assert judged(claim, {"A": slow, "B": quick}).word == "fails"
-        assert judged(claim, {"A": quick, "B": never}).word == "holds"
-        assert judged(claim, {"A": never, "B": quick}).word == "fails"
-        assert judged(claim, {"A": never, "B": never}).word == "fails"
-        cheap = [run(s, [0.1, 0.2]) for s in range(3)]  # stopped long before, without the target
-        assert judged(claim, {"A": slow, "B": cheap}).word == "holds"
-    verdict = judged({"kind": "first", "than": ["B"], "on": "seconds", "value": 0.8},
-                     {"A": quick, "B": slow})  # fmt: skip
-    assert f"= {math.log(3):.4g}" in verdict.statistic  # 60 seconds against 20
-    claim = {"kind": "first", "than": ["B"], "on": "seconds", "value": 0.8}
-    assert judged({**claim, "factor": 2.9}, {"A": quick, "B": slow}).word == "holds"
-    assert judged({**claim, "factor": 3.1}, {"A": quick, "B": slow}).word == "fails"
+def test_a_value_that_was_not_measured_is_no_number() -> None:
+    """A null was measured and was not finite."""
+    (part,) = measured({**BETWEEN, "metric": "loss"}, {"A": [run(0, accuracy=[0.1])]})
+    assert part.values == pytest.approx([NAN], nan_ok=True)
+    (part,) = measured(BETWEEN, {"A": [run(0, accuracy=[0.1, None])]})
+    assert part.values == [INF]
 
 
-def test_first_to_a_share_of_ones_own_gain() -> None:
-    low = [run(s, [0.1, 0.3, 0.3, 0.3]) for s in range(3)]  # gains little, at once
-    high = [run(s, [0.1, 0.5, 0.7, 0.9]) for s in range(3)]
-    claim = {"kind": "first", "than": ["B"], "on": "seconds", "gain": 0.95}
-    assert judged(claim, {"A": low, "B": high}).word == "holds"
+@pytest.mark.parametrize(
+    ("curve", "status", "expected"),
+    [
+        ([0.1, 0.5, 10.0], "done", 2.0),
+        ([10.0, 0.5, 0.1], "done", -2.0),
+        ([-2.0, 20.0], "done", 1.0),
+        ([2.0, None], "done", INF),
+        ([2.0, 0.0], "done", -INF),
+        ([0.0, 5.0], "done", NAN),
+        ([1.0, 1.0], "diverged", INF),
+        ([], "done", INF),
+    ],
+)
+def test_growth(curve: list[float | None], status: str, expected: float) -> None:
+    """log10 of the last over the first; a run that failed grew without a bound."""
+    found = claims.growth(run(0, status, loss=curve), "loss")
+    assert found == pytest.approx(expected, nan_ok=True)
 
 
-def test_slope_over_a_run_and_over_rows() -> None:
-    power = [run(s, [1.0] + [5.0 * (10 * i) ** -0.5 for i in range(1, 40)]) for s in range(3)]
-    claim = {"kind": "slope", "against": "step", "at_least": -0.51, "at_most": -0.49}
-    assert judged(claim, {"A": power}).word == "holds"
-    assert judged({**claim, "at_least": -0.3, "at_most": 0.0}, {"A": power}).word == "fails"
-    rows = {f"k{k}": [run(s, [0.0], cost=float(k) ** 1.5) for s in range(3)] for k in (1, 10, 100)}
-    over = {"kind": "slope", "metric": "cost", "against": "kappa", "rows": list(rows),
-            "points": {"k1": 1.0, "k10": 10.0, "k100": 100.0}}  # fmt: skip
-    assert judged({**over, "at_most": 1.6}, rows).word == "holds"
-    assert judged({**over, "at_most": 1.0}, rows).word == "fails"
+def test_growth_of_what_was_not_measured_is_unknown() -> None:
+    one = run(0, loss=[1.0, 2.0])
+    assert math.isnan(claims.growth(one, "accuracy"))
+    one.history[0]["accuracy"] = 1.0
+    assert math.isnan(claims.growth(one, "accuracy"))
+
+
+FIRST = {"kind": "first", "metric": "accuracy", "rows": ["A"], "than": ["B"], "on": "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("target", "curve", "seconds"),
+    [
+        ({"value": 0.8}, [0.1, 0.7, 0.9, 0.7, 0.9], 40),  # upwards: the first time above
+        ({"value": 0.8}, [0.1, 0.8, 0.9], 20),  # the target itself is enough
+        ({"value": 0.8}, [0.1, 0.7, 0.79], INF),
+        ({"value": 0.2}, [0.9, 0.3, 0.1, 0.3], 40),  # downwards
+        ({"value": 0.2}, [0.9, 0.2, 0.1], 20),
+        ({"value": 0.2}, [0.9, 0.3, 0.21], INF),
+        ({"value": 0.5}, [0.5, 0.1, 0.9], 0),  # there from the start
+        ({"value": 0.0}, [-3.0, -1.0, 2.0], 40),
+        ({"value": 0.8}, [0.1, None, 0.1], 20),  # not finite counts as infinite
+        ({"gain": 0.5}, [1.0, 2.0, 3.0, 6.0, 5.0], 40),  # 1 + .5 (5 - 1) = 3
+        ({"gain": 0.75}, [1.0, 2.0, 3.0, 6.0, 5.0], 60),  # 4
+        ({"gain": 0.5}, [5.0, 4.0, 3.0, 1.0], 40),  # 5 + .5 (1 - 5) = 3, downwards
+        ({"gain": 0.9}, [5.0, 4.0, 3.0, 1.0], 60),
+        ({"gain": 2.0}, [1.0, 2.0, 3.0], INF),
+        ({"gain": 0.95}, [1.0, 2.0, 1.0], 0),  # gains nothing: is there at once
+    ],
+)
+def test_when_a_target_is_reached(
+    target: dict[str, float], curve: list[float | None], seconds: float
+) -> None:
+    one = run(0, accuracy=curve)
+    assert claims.reached(one, claimed({**FIRST, **target})) == seconds
+    calls = claims.reached(one, claimed({**FIRST, **target, "on": "calls/grad_g"}))
+    assert calls == 1.5 * seconds
+    assert claims.reached(one, claimed({**FIRST, **target, "on": "calls"})) == 2 * seconds
+
+
+def test_rows_without_the_metric_or_the_axis_are_passed_over() -> None:
+    one = run(0, accuracy=[0.1, 0.9, 0.9, 0.9])
+    del one.history[1]["accuracy"]
+    assert claims.reached(one, claimed({**FIRST, "value": 0.8})) == 40
+    del one.history[2]["seconds"]
+    assert claims.reached(one, claimed({**FIRST, "value": 0.8})) == 60
+    assert math.isnan(claims.reached(one, claimed({**FIRST, "metric": "loss", "value": 0.8})))
+    assert math.isnan(claims.reached(run(0, accuracy=[]), claimed({**FIRST, "value": 0.8})))
+
+
+@pytest.mark.parametrize(
+    ("other", "own", "expected"),
+    [
+        (6.0, 3.0, math.log(2)),
+        (3.0, 6.0, -math.log(2)),
+        (INF, 3.0, INF),  # the other never came
+        (3.0, INF, -INF),
+        (INF, INF, -INF),  # nobody was first
+        (0.0, 0.0, 0.0),
+        (3.0, 0.0, INF),
+        (0.0, 3.0, -INF),
+        (0.0, INF, -INF),
+        (INF, 0.0, INF),
+    ],
+)
+def test_how_much_earlier(other: float, own: float, expected: float) -> None:
+    assert claims._log_ratio(other, own) == pytest.approx(expected)
+
+
+def test_first_to_a_target_is_a_ratio_for_every_pair() -> None:
+    """A is there after one row, B after two, C after three, D never."""
+    curves = {"A": [0.1, 0.9], "B": [0.1, 0.2, 0.9], "C": [0.1, 0.2, 0.3, 0.9], "D": [0.1, 0.2]}
+    runs = {row: [run(seed, accuracy=c) for seed in (0, 1)] for row, c in curves.items()}
+    claim = {**FIRST, "rows": ["A", "B"], "than": ["C", "D"], "value": 0.8, "factor": 2.0}
+    expected = [
+        ("A", "C", math.log(3)), ("A", "D", INF), ("B", "C", math.log(1.5)), ("B", "D", INF),
+    ]  # fmt: skip
+    for on, label in {"seconds": "seconds of steps", "calls": "calls"}.items():
+        check(
+            measured({**claim, "on": on}, runs),
+            [
+                (f"log({label} of {b} / {a}) to the target", [ratio] * 2, math.log(2), INF)
+                for a, b, ratio in expected
+            ],
+        )
+    (part,) = measured({**FIRST, "value": 0.8, "on": "seconds"}, runs)
+    assert part.low == 0.0
+
+
+def test_first_in_time_is_not_first_in_steps() -> None:
+    """A needs three rows of one second, B one row of five."""
+    a, b = run(0, accuracy=[0.1, 0.2, 0.3, 0.9]), run(0, accuracy=[0.1, 0.9])
+    for i, row in enumerate(a.history):
+        row["seconds"] = 1.0 * i
+    for i, row in enumerate(b.history):
+        row["seconds"] = 5.0 * i
+    for on, ratio in {"seconds": 5 / 3, "step": 1 / 3, "calls/grad_f": 1 / 3}.items():
+        (part,) = measured({**FIRST, "value": 0.8, "on": on}, {"A": [a], "B": [b]})
+        assert part.values == pytest.approx([math.log(ratio)])
+
+
+SLOPE = {"kind": "slope", "metric": "loss", "rows": ["A", "B"], "against": "step"}
+
+
+def test_slope_over_a_run() -> None:
+    """Row i is of step 10 i: i^-2 for the first half of the rows, then i^-.5 / 32."""
+    curve = [9.9, *(i**-2.0 for i in range(1, 10)), *(i**-0.5 / 32 for i in range(10, 20))]
+    runs = {"A": [run(0, loss=curve), run(1, loss=curve)],
+            "B": [run(0, loss=[2 * v for v in curve]), unfinished(1)]}  # fmt: skip
+    what = "slope of log loss against log step, {}"
+    check(
+        measured({**SLOPE, "at_most": 0.0}, runs),
+        [(what.format("A"), [-0.5] * 2, -INF, 0.0), (what.format("B"), [-0.5], -INF, 0.0)],
+    )
+    check(
+        measured({**SLOPE, "rows": ["A"], "at_least": -1.0, "at_most": 2.0}, runs),
+        [(what.format("A"), [-0.5] * 2, -1.0, 2.0)],
+    )
+    rows = range(1, 20)
+    whole = statistics.loglog_slope([10.0 * i for i in rows], [curve[i] for i in rows])
+    (part,) = measured({**SLOPE, "rows": ["A"], "at_least": 0.0, "after": 0.0}, runs)
+    assert part.values == pytest.approx([whole] * 2)
+    assert (part.low, part.high) == (0.0, INF)
+    late = statistics.loglog_slope([10.0 * i for i in rows[4:]], [curve[i] for i in rows[4:]])
+    (part,) = measured({**SLOPE, "rows": ["A"], "at_least": 0.0, "after": 0.25}, runs)
+    assert part.values == pytest.approx([late] * 2)
+
+
+def test_a_slope_is_of_what_was_measured() -> None:
+    """A row without a value is passed over; a run without rows has no slope."""
+    curve = [1.0, 1.0, 0.5, 77.0, 0.25]
+    one = run(0, loss=curve)
+    del one.history[3]["loss"]
+    (part,) = measured({**SLOPE, "rows": ["A"], "at_least": 0.0, "after": 0.0}, {"A": [one]})
+    assert part.values == pytest.approx([-1.0])  # through (10, 1), (20, .5), (40, .25)
+    del one.history[1]["step"]
+    one.history.append({"step": 80, "loss": 0.125})
+    (part,) = measured({**SLOPE, "rows": ["A"], "at_least": 0.0, "after": 0.0}, {"A": [one]})
+    assert part.values == pytest.approx([-1.0])
+    (part,) = measured({**SLOPE, "rows": ["A"], "at_least": 0.0}, {"A": [run(0, loss=[])]})
+    assert part.values == pytest.approx([NAN], nan_ok=True)
+
+
+OVER_ROWS = {
+    "kind": "slope", "metric": "calls/grad_g", "against": "kappa", "rows": ["k2"],
+    "points": {"k2": 2.0, "k4": 4.0, "k8": 8.0}, "at_most": 5.0,
+}  # fmt: skip
+
+
+def test_slope_over_rows() -> None:
+    """A row's value is its last; seeds count that every row has; one failed run: no slope."""
+    runs = {
+        f"k{k}": [run(seed, loss=[3.0 * k ** (1.5 + seed)]) for seed in (2, 0, 1)]
+        for k in (2, 4, 8)
+    }
+    claim = {**OVER_ROWS, "metric": "loss"}
+    what = "slope of log loss against log kappa"
+    check(measured(claim, runs), [(what, [1.5, 2.5, 3.5], -INF, 5.0)])
+    check(
+        measured({**claim, "at_least": 0.5}, {**runs, "k4": runs["k4"][:2]}),
+        [(what, [1.5, 3.5], 0.5, 5.0)],
+    )
+    failed = {**runs, "k8": [run(0, "diverged", loss=[1.0]), *runs["k8"][2:], unfinished(2)]}
+    check(measured(claim, failed), [(what, [NAN, 2.5], -INF, 5.0)])
+    check(measured(claim, {**runs, "k8": []}), [(what, [], -INF, 5.0)])
+    without = {row: some for row, some in runs.items() if row != "k8"}
+    check(measured(claim, without), [(what, [], -INF, 5.0)])
+
+
+UNTIL = {**OVER_ROWS, "until": "loss", "target": 0.5}
+# the loss is .9 for k rows, then .5, then .1: after 30 k and 30 (k + 1) gradients
+LATER = {f"k{k}": [run(s, loss=[0.9] * k + [0.5, 0.1]) for s in (0, 1)] for k in (2, 4, 8)}
+
+
+def test_a_slope_takes_every_row() -> None:
+    """Three of four rows would do for a line, but the claim is on four."""
+    points = {**OVER_ROWS["points"], "k16": 16.0}
+    claim = {**OVER_ROWS, "metric": "loss", "points": points}
+    runs = {f"k{k}": [run(0, loss=[3.0 * k]), run(1, loss=[3.0 * k])] for k in (2, 4, 8, 16)}
+    runs["k4"][1] = run(1, "diverged", loss=[1.0])
+    (part,) = measured(claim, runs)
+    assert part.values == pytest.approx([1.0, NAN], nan_ok=True)
 
 
 def test_slope_of_what_it_costs_to_reach_a_target() -> None:
-    """Row k is below .5 after k rows: 30 gradients each. Over another: the ratio's slope."""
-    rows = {f"k{k}": [run(s, [0.9] * k + [0.4, 0.1]) for s in range(3)] for k in (4, 8, 16)}
-    points = {"k4": 4.0, "k8": 8.0, "k16": 16.0}
-    claim = {"kind": "slope", "metric": "calls/grad_g", "against": "kappa", "rows": ["k4"],
-             "points": points, "until": "loss", "target": 0.5}  # fmt: skip
-    assert "= 1," in judged({**claim, "at_most": 1.01}, rows).statistic
-    assert judged({**claim, "at_most": 1.01}, rows).word == "holds"
-    assert judged({**claim, "at_most": 0.9}, rows).word == "fails"
-    own = {**claim, "target": None, "targets": dict.fromkeys(points, 0.95), "at_most": 9.0}
-    assert judged(own, rows).word == "not enough runs"  # reached at once, at no cost: no slope
-    never = rows | {"k16": [run(s, [0.9, 0.8]) for s in range(3)]}
-    assert judged({**claim, "at_most": 1.01}, never).word == "not enough runs"
-    constant = {f"c{k}": [run(s, [0.9] * 2 + [0.1]) for s in range(3)] for k in (4, 8, 16)}
-    over = {**claim, "over": {f"k{k}": f"c{k}" for k in (4, 8, 16)}, "at_least": 0.99}
-    assert judged({**over, "at_most": 1.01}, rows | constant).word == "holds"
-    assert judged({**over, "at_most": 1.01}, rows | constant | {"c4": []}).word == "not run"
+    what = "slope of log calls/grad_g until loss ≤ {} against log kappa"
+    check(measured(UNTIL, LATER), [(what.format("0.5"), [1.0, 1.0], -INF, 5.0)])
+    each = statistics.loglog_slope([2, 4, 8], [3, 5, 9])
+    check(
+        measured({**UNTIL, "target": 0.25}, LATER),
+        [(what.format("0.25"), [each] * 2, -INF, 5.0)],
+    )
+    own = {**UNTIL, "targets": {"k4": 0.25, "k8": 0.125}}
+    mixed = statistics.loglog_slope([2, 4, 8], [2, 5, 9])
+    check(measured(own, LATER), [(what.format("0.125 … 0.25"), [mixed] * 2, -INF, 5.0)])
+    three = {**UNTIL, "targets": {"k2": 0.75, "k4": 0.25, "k8": 0.125}}
+    (part,) = measured(three, LATER)
+    assert part.what == what.format("0.125 … 0.75")
+    at_once = {**UNTIL, "targets": {"k2": 0.95, "k4": 0.95}}  # no cost has no logarithm
+    check(measured(at_once, LATER), [(what.format("0.95"), [NAN] * 2, -INF, 5.0)])
+    never = {**LATER, "k8": [run(0, loss=[0.9, 0.8]), run(1, loss=[0.9] * 8 + [0.5])]}
+    check(measured(UNTIL, never), [(what.format("0.5"), [NAN, 1.0], -INF, 5.0)])
 
 
-def test_the_statistic_shown_is_the_deciding_one() -> None:
-    runs = {"A": BETTER, "B": WORSE, "C": ends(0.95, 0.96, 0.97)}
-    verdict = judged({"kind": "above", "than": ["B", "C"]}, runs)
-    assert verdict.word == "fails"
-    assert "A − C" in verdict.statistic
-    assert len(verdict.details) == 2
+def test_slope_of_a_ratio_of_rows() -> None:
+    """The others need 2, 2 and 4 rows: the ratios are 1, 2, 2."""
+    others = {f"o{k}": [run(s, loss=[0.9] * n + [0.1]) for s in (0, 1)]
+              for k, n in {2: 2, 4: 2, 8: 4}.items()}  # fmt: skip
+    claim = {**UNTIL, "over": {"k2": "o2", "k4": "o4", "k8": "o8"}}
+    (part,) = measured(claim, LATER | others)
+    assert part.what == (
+        "slope of log calls/grad_g until loss ≤ 0.5 against log kappa, "
+        "of k2 and so on over o2 and so on"
+    )
+    expected = statistics.loglog_slope([2, 4, 8], [1, 2, 2])
+    assert part.values == pytest.approx([expected] * 2)
+    (part,) = measured(claim, LATER | others | {"o4": others["o4"][1:]})
+    assert part.values == pytest.approx([expected])
+    (part,) = measured(claim, LATER | others | {"o4": []})
+    assert part.values == []
+    (part,) = measured({**claim, "targets": {"o2": 0.95}}, LATER | others)
+    assert part.values == pytest.approx([NAN] * 2, nan_ok=True)  # there at once, at no cost
+
+
+def test_at_target_takes_the_first_row_that_is_there() -> None:
+    one = run(0, loss=[0.9, 0.6, 0.5, 0.4])
+    assert claims.at_target(one, "step", "loss", 0.5) == 20
+    assert claims.at_target(one, "step", "loss", 0.45) == 30
+    assert claims.at_target(one, "step", "loss", 0.9) == 0
+    assert math.isnan(claims.at_target(one, "step", "loss", 0.1))
+    assert math.isnan(claims.at_target(one, "accuracy", "loss", 0.5))
+    assert math.isnan(claims.at_target(one, "step", "accuracy", 0.5))
+    del one.history[2]["loss"]
+    assert claims.at_target(one, "step", "loss", 0.5) == 30
+
+
+# verdicts on parts
+
+
+def part(
+    values: Sequence[float],
+    low: float = 0.0,
+    high: float = INF,
+    what: str = "A",
+    expected: int = 3,
+    extra_se: float = 0.0,
+) -> Part:
+    return Part(
+        what=what, values=list(values), low=low, high=high, expected=expected, extra_se=extra_se
+    )
+
+
+HOLDS, FAILS = part([1.0, 1.1, 1.2]), part([-1.0, -1.1, -1.2], what="below")
+OPEN, WAITING = part([-1.0, 1.1, 0.3], what="around"), part([5.0, 5.1], what="two")
+
+
+@pytest.mark.parametrize(
+    ("parts", "word", "n", "deciding"),
+    [
+        ([HOLDS], "holds", 3, "A"),
+        ([FAILS], "fails", 3, "below"),
+        ([OPEN], "not enough runs", 3, "around"),
+        ([WAITING], "not run", 2, "two"),
+        ([part([])], "not run", 0, "A: no runs"),
+        ([HOLDS, OPEN], "not enough runs", 3, "around"),
+        ([OPEN, WAITING], "not run", 2, "two"),
+        ([HOLDS, WAITING], "not run", 2, "two"),
+        ([HOLDS, WAITING, OPEN, FAILS], "fails", 2, "below"),  # one that fails is enough
+        ([part([-1.0, -1.1], what="two")], "fails", 2, "two"),  # before all runs are there
+        ([HOLDS, part([1.0, 1.1, 1.2, 1.3], what="four", expected=4)], "holds", 3, "A"),
+        ([part([5.0], expected=1)], "not enough runs", 1, "A"),  # one run is a sample
+    ],
+)
+def test_the_verdict_over_all_parts(parts: list[Part], word: str, n: int, deciding: str) -> None:
+    found = claims.judged(parts, exact=False)
+    assert (found.word, found.n) == (word, n)
+    assert found.statistic.startswith(deciding)
+    assert [line.split(" ")[0].rstrip(":") for line in found.details] == [p.what for p in parts]
+
+
+def test_one_run_is_the_whole_population_where_there_is_no_randomness() -> None:
+    for value, word in {1.0: "holds", 0.0: "holds", -1e-9: "fails"}.items():
+        assert claims.judged([part([value], expected=1)], exact=True).word == word
+    found = claims.judged([part([0.5], low=-INF, high=1.0, expected=1)], exact=True)
+    assert found.statistic == "A = 0.5, asked < 1, n = 1"
+
+
+@pytest.mark.parametrize(
+    ("parts", "deciding"),
+    [
+        ([part([2.0] * 3), part([1.0] * 3, what="B"), part([3.0] * 3)], "B"),
+        ([part([-2.0] * 3), part([-5.0] * 3, what="B"), part([-3.0] * 3)], "B"),
+        ([part([2.0] * 3, -INF, 9.0), part([2.0] * 3, -INF, 3.0, "B")], "B"),
+        ([part([2.0] * 3, 1.5, 9.0, "B"), part([2.0] * 3, -5.0, 3.0)], "B"),
+        ([part([2.0] * 3), part([2.0] * 3, -INF, -4.0, "B")], "B"),
+    ],
+)
+def test_the_statistic_shown_is_of_the_part_with_the_least_room(
+    parts: list[Part], deciding: str
+) -> None:
+    assert claims.judged(parts, exact=False).statistic.startswith(f"{deciding} =")
+
+
+@pytest.mark.parametrize(
+    ("interval", "low", "high", "expected"),
+    [
+        ((2.0, 5.0), 1.0, 9.0, 1.0),
+        ((2.0, 5.0), 0.0, 5.5, 0.5),
+        ((2.0, 5.0), 3.0, INF, -1.0),
+        ((2.0, 5.0), -INF, 4.0, -1.0),
+        ((INF, INF), 0.0, INF, INF),
+        ((-INF, 5.0), -INF, 7.0, 2.0),
+        ((-INF, INF), -INF, INF, INF),
+        (None, 0.0, INF, -INF),
+    ],
+)
+def test_room(
+    interval: tuple[float, float] | None, low: float, high: float, expected: float
+) -> None:
+    """The distance of the interval from its bounds, negative outside."""
+    found = statistics.Judged("open", 3.0, interval, None, 3)
+    assert claims.room(part([1.0], low, high), found) == expected
+
+
+def test_one_of_many_parts_fails_at_bonferronis_level() -> None:
+    """Two degrees of freedom: t is 4.303 at 95%, 6.205 at 97.5% and 7.649 at 98.33%, two-sided.
+
+    The mean is -t / sqrt 3 with a standard error of 1 / sqrt 3.
+    """
+    for t, most in {4.2: 0, 4.4: 1, 6.1: 1, 6.3: 2, 7.5: 2, 7.8: 3}.items():
+        low = part([-t / math.sqrt(3) + d for d in (-1.0, 0.0, 1.0)])
+        fine = part([9.0, 9.1, 9.2])
+        words = [claims.judged([low, *[fine] * more], exact=False).word for more in range(4)]
+        assert words == ["fails"] * most + ["not enough runs"] * (4 - most)
+
+
+def test_that_all_of_many_parts_hold_takes_no_correction() -> None:
+    just = part([4.4 / math.sqrt(3) + d for d in (-1.0, 0.0, 1.0)])
+    assert claims.judged([just] * 4, exact=False).word == "holds"
+
+
+def test_the_error_of_a_published_value_widens_the_interval() -> None:
+    values = [0.01, 0.02, 0.03]
+    assert claims.judged([part(values, -0.1, 0.1)], exact=False).word == "holds"
+    vague = part(values, -0.1, 0.1, extra_se=0.05)
+    assert claims.judged([vague], exact=False).word == "not enough runs"
+
+
+def test_infinite_values_decide_only_together() -> None:
+    """Today's rule for runs that diverged and times that never came."""
+    for values, word in {
+        (INF, INF, INF): "holds",
+        (INF, 0.5, 0.7): "holds",
+        (-INF, -INF, -INF): "fails",
+        (INF, -0.5, 0.7): "not enough runs",
+        (INF, -INF, 0.7): "not enough runs",
+        (NAN, 0.5, 0.7): "not enough runs",
+    }.items():
+        assert claims.judged([part(values)], exact=False).word == word
+
+
+def test_a_tolerance_is_whole_on_both_sides() -> None:
+    """.03 from the paper with a tolerance of .04 holds; .05 fails."""
+    claim = {"kind": "within_published", "metric": "accuracy", "rows": ["A"], "tolerance": 0.04}
+    paper = {"A": {"accuracy": Published(mean=0.5)}}
+    for value, word in {0.53: "holds", 0.47: "holds", 0.55: "fails", 0.45: "fails"}.items():
+        parts = measured(claim, {"A": ends(accuracy=[value] * 3)}, paper)
+        assert claims.judged(parts, exact=False).word == word
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (part([]), "A: no runs"),
+        (part([2.0], expected=1), "A = 2, asked > 0, n = 1"),
+        (part([2.0, 2.0], 0.5), "A = 2, asked > 0.5, n = 2"),
+        (part([2.0, 2.0], -INF, -0.5), "A = 2, asked < −0.5, n = 2"),
+        (part([2.0, 2.0], 1.0, 3.0), "A = 2, asked > 1 and < 3, n = 2"),
+        (part([INF, 1.0]), "A = ∞ [1, ∞], asked > 0, n = 2"),
+        # mean 2, standard error 1 / sqrt 3, t(.975; 2) = 4.3027; p of t = 2 sqrt 3: .0742
+        (part([1.0, 2.0, 3.0]), "A = 2 [−0.4841, 4.484], asked > 0, p = 0.074, n = 3"),
+    ],
+)
+def test_the_statistic_in_one_line(one: Part, expected: str) -> None:
+    found = claims.judged([one], exact=False)
+    assert found.statistic == expected
+    assert found.details == [expected]
+
+
+def test_a_verdict_in_words() -> None:
+    def said(word: Any) -> str:
+        return Verdict(word=word, n=2, statistic="s", details=[]).text
+
+    assert said("not enough runs") == "not enough runs (n=2)"
+    assert [said(w) for w in ("holds", "fails", "not run")] == ["holds", "fails", "not run"]
+
+
+def test_parts_go_through_json_and_do_not_change() -> None:
+    one = Part(what="A", values=[-INF, NAN], low=-INF, high=INF, expected=2)
+    assert one.extra_se == 0.0
+    back = Part.model_validate_json(one.model_dump_json())
+    assert (back.low, back.high, back.values[0]) == (-INF, INF, -INF)
+    assert math.isnan(back.values[1])
+    with pytest.raises(ValidationError):
+        one.low = 0.0
+    verdict = claims.judged([HOLDS], exact=False)
+    with pytest.raises(ValidationError):
+        verdict.word = "fails"

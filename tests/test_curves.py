@@ -1,28 +1,36 @@
 """What a report draws and prints, from runs whose numbers are known."""
 
+import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.reproduce import curves, drawings, records, tables
+from bench.reproduce import curves, drawings
 from bench.reproduce.plan import Job, Plan, Row, Run
-from bench.reproduce.specs import Artifact, Metric, Point, Published, Spec, load_book, number
+from bench.reproduce.specs import Artifact, Metric, Point, Spec, load_book
 
 BOOK = load_book()
 ACCURACY = Metric(label="test accuracy", better="higher", percent=True)
 LOSS = Metric(label="test loss", better="lower")
 
 
-def plan(histories: dict[str, Sequence[Sequence[float | None]]], lines: Sequence[str] = ()) -> Plan:
+def plan(
+    histories: dict[str, Sequence[Sequence[float | None]]],
+    lines: Sequence[str] = (),
+    claims: Any = None,
+    trajectory: Any = None,
+) -> Plan:
     """An artifact whose rows have these test accuracies at steps 0, 10, ..., one list per seed."""
     spec = Spec.model_validate(
         {
             "title": "t", "source": "s", "task": "hyper_cleaning", "variants": {"paper": {}},
             "budgets": {"short": {"minutes": 1.0, "seeds": 2}}, "columns": ["test_accuracy"],
-            "figure": {"metrics": ["test_accuracy"]}, "claims": {},
+            "figure": {"metrics": ["test_accuracy"], "trajectory": trajectory},
+            "claims": claims or {},
             "rows": {n: {"method": "bome", "line": n in lines} for n in histories},
         }
     )  # fmt: skip
@@ -40,7 +48,7 @@ def plan(histories: dict[str, Sequence[Sequence[float | None]]], lines: Sequence
             run = Run(Job(point, seed, f"t/a/{name}{seed}"), Path(), summary)
             run.__dict__["history"] = history
             runs.append(run)
-        rows.append(Row("paper", name, (runs[0],), point, tuple(runs)))
+        rows.append(Row("paper", name, tuple(runs[:1]), point, tuple(runs)))
     return Plan(Artifact("p/a", spec, Path()), "short", tuple(rows), 0)
 
 
@@ -69,48 +77,204 @@ def test_thinning_keeps_both_ends() -> None:
     rows = [{"step": i} for i in range(1001)]
     kept = curves.thinned(rows, 11)
     assert [row["step"] for row in kept] == list(range(0, 1001, 100))
-    assert curves.thinned(rows[:5], 11) == rows[:5]
+    assert curves.thinned(rows[:11], 11) == rows[:11]
+    assert [row["step"] for row in curves.thinned(rows[:12], 11)] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+    ]
+    many = curves.thinned(rows)
+    assert (len(many), many[0], many[-1]) == (300, rows[0], rows[1000])
 
 
-def row(p: Plan) -> records.RowRecord:
-    (only,) = p.rows
-    return records.RowRecord(
-        method="bome", chosen={}, tried=1, tries=[], seeds=[r.job.seed for r in only.runs],
-        runs=[r.job.name for r in only.runs],
-        status=[(r.summary or {})["status"] for r in only.runs],
-        reasons=[(r.summary or {})["reason"] for r in only.runs],
-        finals=records.finals(only.runs),
-    )  # fmt: skip
-
-
-def test_a_cell_is_mean_and_standard_error_of_the_runs_that_are_done() -> None:
-    cells = row(plan({"A": [[0.80], [0.82], [0.84], [None]]}))
-    text = tables.measured(cells, "test_accuracy", ACCURACY)
-    assert text.startswith(f"82.00 ± {2 / math.sqrt(3):.2f} [")
-    assert tables.measured(cells, "test_accuracy", LOSS).startswith("0.82 ± 0.012 [")
-    assert tables.remark(cells) == "FAILED, 1 of 4 runs diverged: x is not finite"
-    assert tables.measured(cells, "test_loss", LOSS) == "–"
-
-
-def test_published_values_are_shown_as_printed() -> None:
-    assert tables.printed(Published(mean=0.807, se=0.0026, n=5), ACCURACY) == "80.70 ± 0.26 (n=5)"
-    assert tables.printed(Published(mean=0.3152), LOSS) == "0.3152"
-    assert tables.printed(None, LOSS) == "–"
-
-
-def test_markdown_and_latex_escape_what_they_must() -> None:
-    table = tables.Table("T", ["a|b", "θ₁ ↑"], [["50% & more_1", "q̂ ± 1 [−2, ∞]"]], "note")
-    assert "| a\\|b | θ₁ ↑ |" in tables.markdown(table)
-    tex = tables.latex(table)
-    assert r"50\% \& more\_1 & $\hat q$ $\pm$ 1 [$-$2, $\infty$] \\" in tex
-    assert r"a\textbar{}b & $\theta$$_1$ $\uparrow$ \\" in tex
-    assert tex.isascii()
-
-
-def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
-    assert [number(v) for v in (-0.0, -1.5, 1e-7, math.inf, 12345.6)] == [
-        "0", "−1.5", "1e−07", "∞", "1.235e+04",
+def test_rounding_leaves_a_gap_where_a_value_is_not_finite() -> None:
+    assert [curves.rounded(x) for x in (0.12345678, -1234567.0, math.inf, -math.inf, math.nan)] == [
+        0.123457, -1234570.0, None, None, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 3.0], (2.0, 1.0)),
+        ([1.0, 2.0, 6.0], (3.0, 1.52753)),  # sqrt((4 + 1 + 9) / 2 / 3)
+        ([4.0], (4.0, 0.0)),
+        ([1.0, None], (None, None)),  # one was not finite
+        ([], (None, None)),
+    ],
+)
+def test_mean_and_error_at_one_place(values: list[float | None], expected: Any) -> None:
+    rows = [{"m": v} for v in values]
+    assert curves._mean(rows, "m") == expected
+    assert curves._mean([*rows, {"other": 1.0}], "m") == (None, None)
+
+
+def test_a_line_of_a_figure() -> None:
+    """What it is called and looks like, and of how many runs it is."""
+    some = plan({"A": [[0.1, 0.5], [0.3, 0.7]], "B": [[0.25]], "none": []})
+    first, second = curves.curves(some, BOOK)["paper"]
+    assert (first["row"], first["n"], first["line"]) == ("A", 2, False)
+    assert (first["colour"], first["dash"]) == (BOOK.methods["bome"].colour, "solid")
+    assert (second["row"], second["n"]) == ("B", 1)
+    assert second["y"]["test_accuracy"] == [(0.25, 0.0)]
+
+
+def test_a_reference_line_is_no_longer_than_the_curves_and_its_own_without_them() -> None:
+    line = {"x": {"step": [0.0, 5.0, 7.0]}, "y": {"m": [(0.1, 0.0), (0.2, 0.0), (0.4, 0.1)]}}
+    other = {"x": {"step": [0.0, 30.0, None]}}
+    longer = {"x": {"step": [0.0, 50.0]}}
+    with_two, alone = copy.deepcopy(line), copy.deepcopy(line)
+    curves.flatten(with_two, [longer, other])
+    assert with_two == {"x": {"step": [0.0, 50.0]}, "y": {"m": [(0.4, 0.1)] * 2}}
+    curves.flatten(alone, [])
+    assert alone["x"] == {"step": [0.0, 7.0]}
+
+
+def test_times_are_of_the_runs_that_have_them() -> None:
+    """The second run was a lane and has no seconds; any other axis takes all runs."""
+    some = plan({"A": [[0.1, 0.5], [0.3, 0.7]]})
+    for row in some.rows[0].runs[1].history:
+        del row["seconds"]
+    (line,) = curves.curves(some, BOOK)["paper"]
+    assert line["x"]["seconds"] == [0.0, 1.0]
+    assert line["x"]["step"] == [0.0, 10.0]
+    del some.rows[0].runs[1].history[1]["step"]
+    (line,) = curves.curves(some, BOOK)["paper"]
+    assert line["x"]["step"] == [0.0, None]
+
+
+def test_every_count_of_any_run_is_an_axis_after_the_specs_own() -> None:
+    some = plan({"A": [[0.1], [0.3]]})
+    summary = some.rows[0].runs[1].summary
+    assert summary is not None
+    summary["last"] |= {"calls/grad_a": 1, "samples/grad_g": 2}
+    expected = ["step", "seconds", "calls", "calls/grad_a", "calls/grad_g"]
+    assert curves.axes(some) == expected
+
+
+SCALING = {
+    "kind": "slope", "text": "c", "rows": ["A"], "metric": "step", "against": "kappa",
+    "points": {"A": 2.0, "B": 4.0}, "until": "test_accuracy", "target": 0.5, "at_most": 4.0,
+}  # fmt: skip
+
+
+def scaled(**changes: Any) -> Any:
+    """At or below .5 A is after 10 and 20 steps, B after 20 and never."""
+    histories = {
+        "A": [[0.9, 0.5, 0.1], [0.9, 0.6, 0.4]], "B": [[0.9, 0.6, 0.3], [0.9, 0.8, 0.7]],
+    }  # fmt: skip
+    some = plan(histories, claims={"c": {**SCALING, **changes}})
+    return curves.scalings(some, BOOK)
+
+
+def test_the_costs_that_a_claim_on_scaling_is_about() -> None:
+    """Means over the runs that reached the target."""
+    assert scaled() == {
+        "paper": [
+            {
+                "metric": "outer steps", "against": "kappa", "points": [(2.0, 15.0), (4.0, 20.0)],
+                "order": 4.0, "method": BOOK.methods["bome"],
+            }
+        ]
+    }  # fmt: skip
+    own = scaled(targets={"B": 0.75})["paper"][0]["points"]
+    assert own == [(2.0, 15.0), (4.0, 15.0)]
+    assert scaled(targets={"B": 0.85})["paper"][0]["points"] == [(2.0, 15.0), (4.0, 10.0)]
+    assert scaled(target=0.35)["paper"][0]["points"] == [(2.0, 20.0), (4.0, 20.0)]
+    assert scaled(target=0.2)["paper"][0]["points"] == [(2.0, 20.0)]
+    assert scaled(target=0.01) == {}
+    assert scaled(points={"A": 2.0, "Z": 4.0})["paper"][0]["points"] == [(2.0, 15.0)]
+
+
+def test_no_other_claim_is_drawn() -> None:
+    assert scaled(until=None, target=None) == {}
+    assert scaled(over={"A": "B", "B": "A"}) == {}
+    assert scaled(variants=["code"]) == {}
+    other = {"kind": "converges", "text": "c", "rows": ["A"], "metric": "step", "within": 1.0}
+    assert curves.scalings(plan({"A": [[0.9]]}, claims={"c": other}), BOOK) == {}
+
+
+def test_views_are_of_the_first_run_of_every_method(tmp_path: Path) -> None:
+    some = plan({"A": [[0.1], [0.2]], "L": [[0.1]], "B": [[0.1]], "none": []}, ["L"])
+    folders = {run.job.name: tmp_path / str(i) for i, run in enumerate(some.runs)}
+    rows = [
+        replace(row, runs=tuple(replace(r, folder=folders[r.job.name]) for r in row.runs))
+        for row in some.rows
+    ]
+    for name in ("A0", "A1", "L0"):
+        folder = folders[f"t/a/{name}"]
+        folder.mkdir()
+        (folder / "view.json").write_text(f'{{"of": "{name}"}}')
+    found = curves.views(replace(some, rows=tuple(rows)))
+    assert found == {"paper": [("A", {"of": "A0"})]}
+
+
+PLANE = {"x": "theta_1", "y": "theta_2", "x_range": (-4.0, 4.0), "y_range": (-3.0, 4.0)}
+
+
+def pathed(folder: Path, task: str, plane: Any, values: dict[str, Sequence[Any]]) -> Any:
+    """The paths of rows whose one run had these values of theta."""
+    (folder / "config.yaml").write_text(f"seed: 0\ntask: {{_target_: tasks.toy.{task}}}\n")
+    some = plan({name: [[0.0] * len(found)] for name, found in values.items()}, trajectory=plane)
+    rows = []
+    for row in some.rows:
+        (old,) = row.runs
+        new = replace(old, folder=folder)
+        pairs = values[row.name]
+        new.__dict__["history"] = [dict(zip(("theta_1", "theta_2"), pair)) for pair in pairs]
+        rows.append(replace(row, runs=(new,)))
+    return curves.paths(replace(some, rows=tuple(rows)), BOOK)
+
+
+def test_paths_in_the_plane_over_the_contours_of_f(tmp_path: Path) -> None:
+    """The coreset's f is |theta - (3, -2)|^2 and its optimum (3, 1); what flew off is a gap."""
+    values = {
+        "A": [(0.0, 1.0), (2e6, 3.0), (-2.0, None), (4.0, -2e6)],
+        "B": [(1.0, 2.0), (1e6, 1e6)],
+    }
+    found = pathed(tmp_path, "toy_coreset", PLANE, values)["paper"]
+    first, second = found["lines"]
+    assert first == {
+        "row": "A", "colour": BOOK.methods["bome"].colour, "dash": "solid",
+        "x": [0.0, None, -2.0, 4.0], "y": [1.0, 3.0, None, None],
+    }  # fmt: skip
+    assert (second["x"], second["y"]) == ([1.0, None], [2.0, None])
+    grid_x, grid_y = found["grid"]
+    assert (len(grid_x), grid_x[0], grid_x[-1]) == (61, -4.0, 4.0)
+    assert (len(grid_y), grid_y[0], grid_y[-1]) == (61, -3.0, 4.0)
+    for i, j in ((0, 0), (60, 0), (0, 60), (17, 42)):
+        by_hand = (grid_x[i] - 3) ** 2 + (grid_y[j] + 2) ** 2
+        assert found["z"][j][i] == pytest.approx(by_hand, rel=1e-5)
+    assert (len(found["z"]), len(found["z"][0])) == (61, 61)
+    assert found["optimum"] == [3.0, 1.0]
+    assert found["goal"] is None
+    assert found["labels"] == ["theta 1", "theta 2"]
+    assert found["ranges"] == [(-4.0, 4.0), (-3.0, 4.0)]
+
+
+def test_a_plane_of_both_levels_and_one_without_f(tmp_path: Path) -> None:
+    """In the minimax game f is v theta, and (0, 0) its saddle point."""
+    values = {"A": [(0.0, 1.0)]}
+    both = pathed(tmp_path, "toy_minimax", {**PLANE, "upper_in": "xy"}, values)["paper"]
+    grid_x, grid_y = both["grid"]
+    assert both["z"][11][23] == pytest.approx(grid_x[23] * grid_y[11], rel=1e-5)
+    assert both["optimum"] == [0.0, 0.0]
+    goal = {**PLANE, "upper_in": "none", "goal": (1.0, 2.0)}
+    bare = pathed(tmp_path, "toy_minimax", goal, values)["paper"]
+    assert (bare["z"], bare["goal"]) == (None, (1.0, 2.0))
+
+
+def test_no_plane_no_paths() -> None:
+    assert curves.paths(plan({"A": [[0.1]]}), BOOK) == {}
+    assert curves.paths(plan({"A": []}, trajectory=PLANE), BOOK) == {}
 
 
 def test_costs_are_drawn_against_what_they_grow_with(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from hydra import compose, initialize_config_module
 
 from bench import lock
 from bench.launch import launch
+from bench.reproduce import cli, runner
 from bench.reproduce import plan as plans
-from bench.reproduce import runner
 from bench.reproduce.specs import Point, load_book
 from bench.settings import BadSetting
 from tests.conftest import ROOT
@@ -79,14 +79,27 @@ def specs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reproduce(tmp_path: Path, specs: Path) -> Reproduce:
-    """`reproduce` with specs, runs and records below tmp_path."""
+def reproduce(
+    tmp_path: Path,
+    specs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Reproduce:
+    """`reproduce` in this process, with specs, runs and records below tmp_path; the runs that it
+    makes are processes."""
+    monkeypatch.chdir(ROOT)
+    for name, value in environment(tmp_path, specs).items():
+        monkeypatch.setenv(name, value)
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*MAIN, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=300,
-            env=environment(tmp_path, specs),
-        )  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["reproduce", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
 
     return call
 

@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 
 from bench.launch import complete
 from bench.reproduce import plan as plans
-from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, override, points
+from bench.reproduce import tables
+from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, points
 from bench.rng import generator
 from bench.settings import BadSetting, build
 from bench.task import Best, Context
@@ -221,30 +222,6 @@ def test_every_spec_has_its_variants_and_every_point_of_a_row_is_another_run(
             assert len(set(named)) == len(named) > 0
 
 
-def test_the_short_name_of_a_run_is_the_one_that_bench_gives(tmp_path: Path) -> None:
-    """Grid and seed are put into a composed configuration; `bench` composes all at once."""
-    from bench import record
-
-    entry = BOOK.artifacts["bome/fig1_coreset"]
-    plan = plans.make(entry, BOOK, "full", tmp_path, plans.Names(tmp_path))
-    assert plan is not None
-    for run in plan.runs[:: max(1, len(plan.runs) // 8)]:
-        with initialize_config_module("conf", version_base="1.3"):
-            cfg = compose("config", list(run.job.overrides))
-        config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
-        assert record.name(config) == run.job.name
-
-
-def test_names_are_kept_and_forgotten_when_the_code_changes(tmp_path: Path) -> None:
-    entry, budget = BOOK.artifacts["bome/fig1_minimax"], "smoke"
-    assert plans.make(entry, BOOK, "smoke", tmp_path, plans.Names(tmp_path), compose=False) is None
-    plans.make(entry, BOOK, "smoke", tmp_path, plans.Names(tmp_path))
-    assert plans.make(entry, BOOK, "smoke", tmp_path, plans.Names(tmp_path), compose=False)
-    names = plans.Names(tmp_path)
-    names.file.write_text(names.file.read_text().replace(names.fingerprint, "another"))
-    assert plans.make(entry, BOOK, budget, tmp_path, plans.Names(tmp_path), compose=False) is None
-
-
 @pytest.mark.parametrize("task", [t for t in BOOK.metrics if t != "any"])
 def test_the_named_metrics_are_those_that_the_task_measures(task: str) -> None:
     small = {
@@ -280,10 +257,14 @@ def test_methods_are_told_apart_by_colour_and_dash_and_name_real_algorithms() ->
         assert len(set(styles.values())) == len(styles), artifact.id
 
 
-def test_overrides_are_in_hydras_grammar() -> None:
-    pairs = {"a": None, "b": True, "c": [1, 2.5], "d": 1e-4, "e/f": "x"}
-    shown = [override(path, value) for path, value in pairs.items()]
-    assert shown == ["a=null", "b=true", "c=[1,2.5]", "d=0.0001", "e/f=x"]
+def test_every_word_of_the_specs_can_stand_in_a_latex_table() -> None:
+    """Labels, rows, claims, and what a statistic is written with."""
+    words = ["log₁₀ |a| − 2 × b ≤ 0.5 … ∞ ± –"]
+    for group in BOOK.metrics.values():
+        words += [tables.head(metric) for metric in group.values()]
+    for artifact in BOOK.artifacts.values():
+        words += [*artifact.spec.rows, *(claim.text for claim in artifact.spec.claims.values())]
+    assert [word for word in words if not tables.tex(word).isascii()] == []
 
 
 def test_budgets_stand_in_order() -> None:

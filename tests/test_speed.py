@@ -41,6 +41,67 @@ def test_the_table_has_medians_and_ratios_with_intervals(tmp_path: Path) -> None
     assert "| N | peer | 2 s | 1 s | 0.50 |" in found  # two turns give no interval
 
 
+def test_a_ratio_is_of_the_turns() -> None:
+    """The geometric mean of theirs over ours, turn by turn; an interval takes three."""
+    assert speed.ratio([1.0, 2.0], [4.0, 2.0]) == (pytest.approx(2.0), None, None)
+    assert speed.ratio([2.0], [1.0]) == (0.5, None, None)
+    value, low, high = speed.ratio([1.0, 2.0, 1.0], [2.0, 8.0, 8.0])
+    half = 4.302653 / math.sqrt(3)
+    assert (value, low, high) == pytest.approx((4.0, 2 ** (2 - half), 2 ** (2 + half)))
+    assert speed.ratio([1.0] * 3, [2.0] * 3).text == "2.00 [2.00, 2.00]"
+    assert speed.Ratio(0.123, None, None).text == "0.12"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        ([], "·"), ([1.0], "1 s"), ([0.99951], "1e+03 ms"), ([0.5, 0.25, 0.75], "500 ms"),
+        ([1234.5], "1.23e+03 s"), ([0.0123456], "12.3 ms"),
+    ],
+)  # fmt: skip
+def test_times_are_medians(seconds: list[float], shown: str) -> None:
+    line = speed.Line(method="M", name="ours", seconds=seconds)
+    assert speed._time(line) == shown
+
+
+def test_a_section_for_every_record_in_order(tmp_path: Path) -> None:
+    """Of several machines and problems; a note takes the place of a ratio, ours is never timed
+    against itself."""
+    (tmp_path / "speed").mkdir()
+    ours = {"method": "M", "name": "ours", "seconds": [], "note": "too long"}
+    lines = [ours, {"method": "M", "name": "a|b", "seconds": [1.0], "note": "n"}]
+    b = made_up(title="Second", threads=1, software=[{"python": "3.11", "torch": "2.0"}, {}])
+    for name, content in {"b": b, "a": made_up(title="First", lines=lines)}.items():
+        (tmp_path / "speed" / f"{name}.json").write_text(json.dumps(content))
+    first, second = speed.markdown(tmp_path).split("**Second**")
+    assert first == (
+        "\n**First** (A CPU, 2 threads, torch 2.0, 2020-01-01): "
+        "`uv run python scripts/speed.py`\n\n"
+        "| method | against | ours | theirs | ratio |\n|---|---|---|---|---|\n"
+        "| M | a\\|b | · | 1 s | n |\n\n"
+    )
+    assert second.startswith(" (A CPU, 1 thread, python 3.11, torch 2.0, 2020-01-01): ")
+    assert second.endswith("| N | peer | 2 s | 1 s | 0.50 |\n")
+
+
+def test_what_else_a_script_tells_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "speed").mkdir()
+    line = {"method": "M", "name": "ours", "seconds": [1.0], "passes": 2}
+    content = made_up(lines=[line], rows=6000)
+    (tmp_path / "speed" / "a.json").write_text(json.dumps(content))
+    (record,) = speed.read(tmp_path)
+    assert record.model_extra == {"rows": 6000}
+    assert record.lines[0].model_extra == {"passes": 2}
+
+
+@pytest.mark.parametrize("field", ["hardware", "software", "lines"])
+def test_a_record_says_on_what_it_was_measured(field: str, tmp_path: Path) -> None:
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "speed" / "a.json").write_text(json.dumps(made_up(**{field: []})))
+    with pytest.raises(BadSetting, match=field):
+        speed.read(tmp_path)
+
+
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "speed").mkdir()
     file = tmp_path / "speed" / "a.json"

@@ -242,7 +242,8 @@ def _slopes(
     values = []
     for seed in sorted(set.intersection(*(set(some) for some in of.values()))):
         each = {row: measure(row, of[row][seed]) for row in needed}
-        ys = [each[a] / (each[claim.over[a]] if claim.over else 1.0) for a in claim.points]
+        ys = [each[a] / (each[claim.over[a]] or math.nan) if claim.over else each[a]
+              for a in claim.points]  # fmt: skip
         complete = all(map(math.isfinite, ys))
         xs = list(claim.points.values())
         values.append(statistics.loglog_slope(xs, ys) if complete else math.nan)

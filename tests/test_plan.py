@@ -1,0 +1,414 @@
+"""Which runs an artifact takes, which are there, and which grid point a row shows, by hand."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from bench import record
+from bench.launch import complete
+from bench.reproduce import plan as plans
+from bench.reproduce.plan import Job, Names, Plan, Row, Run
+from bench.reproduce.specs import Point, Select
+from bench.settings import BadSetting
+from tests.planned import BOOK, Known, artifact, finish, made
+
+POINT = Point("paper", "A", (("task", "t"), ("run.steps", 5)), (("algorithm.lr", 0.1),))
+
+
+def run(summary: dict[str, Any] | None, folder: Path = Path(), seed: int = 0) -> Run:
+    return Run(Job(POINT, seed, f"t/a/{seed}"), folder, summary)
+
+
+def test_a_jobs_command_line() -> None:
+    """What is set later counts; the grid comes after the settings, the seed last."""
+    settings = (("task", "t"), ("seed", 9), ("task.words", [1, 2]), ("a.lr", 0.5))
+    job = Job(Point("paper", "A", settings, (("a.lr", 0.25), ("b", None))), 3, "t/a/x")
+    assert job.overrides == ("task=t", "seed=3", "task.words=[1,2]", "a.lr=0.25", "b=null")
+    assert job.line == "bench task=t seed=3 'task.words=[1,2]' a.lr=0.25 b=null"
+    assert job.again is False
+
+
+def test_done_failed_or_missing() -> None:
+    states = {None: "missing", "done": "done", "diverged": "diverged"}
+    for status, word in states.items():
+        one = run(None if status is None else {"status": status})
+        assert plans.status(one) == word
+        assert (one.done, one.failed) == (word == "done", word == "diverged")
+
+
+def test_the_last_value_of_a_metric() -> None:
+    last = {"loss": 0.5, "gap": None, "calls/grad_f": 3, "calls/grad_g": 4, "samples/grad_g": 64}
+    one = run({"status": "done", "last": last})
+    found = [one.last(name) for name in ("loss", "gap", "other", "calls", "calls/lmo")]
+    assert found == [0.5, float("inf"), None, 7.0, 0.0]
+    assert run(None).last("loss") is None
+    assert run(None).last("calls") is None
+
+
+def test_peak_memory_is_where_the_tensors_were() -> None:
+    one = run({"last": {}, "peak_memory_mb": {"process": 900}})
+    assert one.last("peak_memory_mb") == 900.0
+    two = run({"last": {}, "peak_memory_mb": {"process": 900, "gpu": 70}})
+    assert two.last("peak_memory_mb") == 70.0
+
+
+@pytest.mark.parametrize(
+    ("row", "metric", "expected"),
+    [
+        ({"loss": 2}, "loss", 2.0),
+        ({"loss": None}, "loss", float("inf")),
+        ({}, "loss", None),
+        ({}, "calls/grad_f", 0.0),  # what is not counted was never asked for
+        ({}, "samples/grad_f", 0.0),
+        ({}, "info/cosine", None),
+        ({"calls/grad_f": 2, "calls/grad_g": 3, "samples/grad_f": 50, "step": 9}, "calls", 5.0),
+        ({"step": 9}, "calls", 0.0),
+        ({"calls/grad_f": 2}, "calls/grad_f", 2.0),
+    ],
+)
+def test_a_measured_value(row: dict[str, Any], metric: str, expected: float | None) -> None:
+    assert plans.value(row, metric) == expected
+
+
+def test_histories_of_lanes_have_no_times(tmp_path: Path) -> None:
+    """The seconds of a run that shared its process are shares; those of others are its own."""
+    rows = [{"step": i, "seconds": 1.5 * i, "cpu_seconds": 2.0 * i, "loss": 0.5} for i in (0, 1)]
+    (tmp_path / "history.jsonl").write_text("".join(map(record.line, rows)))
+    bare = [{"step": i, "loss": 0.5} for i in (0, 1)]
+    assert run(None, tmp_path).history == rows
+    assert run({"status": "done"}, tmp_path).history == rows
+    assert run({"status": "done", "amortised": False}, tmp_path).history == rows
+    assert run({"status": "done", "amortised": True}, tmp_path).history == bare
+
+
+# plans
+
+
+def names_of(runs: Iterable[Run]) -> list[str]:
+    return [one.job.name for one in runs]
+
+
+def test_seeds_are_the_budgets_unless_there_is_no_randomness() -> None:
+    assert list(plans.seeds(artifact(), "short")) == [0, 1, 2]
+    assert list(plans.seeds(artifact(), "smoke")) == [0]
+    assert list(plans.seeds(artifact(deterministic=True), "short")) == [0]
+
+
+def test_how_many_runs_there_are_in_all() -> None:
+    """short: A has 3 points and 2 more seeds, L 1 + 2, in both variants; B 3 + 2 in one."""
+    assert plans.total(artifact(), BOOK, "short") == 2 * (3 + 2 + 1 + 2) + 3 + 2
+    assert plans.total(artifact(), BOOK, "smoke") == 2 * (3 + 1)
+    assert plans.total(artifact(deterministic=True), BOOK, "short") == 2 * (3 + 1) + 3
+
+
+def test_before_anything_is_measured(tmp_path: Path) -> None:
+    """Every grid point at the first seed; every seed only where there is nothing to choose."""
+    found = made(tmp_path)
+    assert [(row.variant, row.name) for row in found.rows] == [
+        ("paper", "A"), ("paper", "L"), ("paper", "B"), ("code", "A"), ("code", "L"),
+    ]  # fmt: skip
+    first, line = found.rows[:2]
+    assert names_of(first.tried) == [f"paper/A/{lr}-0" for lr in (0.1, 0.2, 0.3)]
+    assert (first.chosen, first.runs) == (None, ())
+    assert names_of(line.tried) == ["paper/L/-0"]
+    assert names_of(line.runs) == ["paper/L/-0", "paper/L/-1", "paper/L/-2"]
+    assert line.chosen == line.tried[0].job.point
+    assert found.rows[3].tried[1].folder == tmp_path / "code/A/0.2-0"
+    assert found.later == 6  # of three rows two seeds each
+    assert len(found.runs) == len(found.missing) == 3 * 3 + 2 * 3
+    assert found.count == plans.total(artifact(), BOOK, "short") == 21
+    assert (found.budget, found.artifact.id) == ("short", "p/a")
+
+
+def test_the_chosen_points_other_seeds_come_after_its_first(tmp_path: Path) -> None:
+    for lr, loss in {0.1: 0.5, 0.2: 0.25, 0.3: 0.75}.items():
+        finish(tmp_path, f"paper/A/{lr}-0", loss)
+    finish(tmp_path, "paper/A/0.2-2", 0.9)
+    found = made(tmp_path)
+    row = found.rows[0]
+    assert row.chosen is not None
+    assert dict(row.chosen.chosen) == {"algorithm.lr": 0.2}
+    assert names_of(row.runs) == [f"paper/A/0.2-{seed}" for seed in (0, 1, 2)]
+    assert [one.job.seed for one in row.runs] == [0, 1, 2]
+    assert [plans.status(one) for one in row.runs] == ["done", "missing", "done"]
+    assert row.runs[2].last("loss") == 0.9
+    assert found.later == 4
+    assert (len(found.runs), len(found.missing), found.count) == (17, 13, 21)
+
+
+def test_a_plan_that_is_not_to_compose_knows_all_names_or_is_none(tmp_path: Path) -> None:
+    names: Any = Known(known=False)
+    assert plans.make(artifact(), BOOK, "smoke", tmp_path, names, compose=False) is None
+    assert names.asked == []
+    found = plans.make(artifact(), BOOK, "short", tmp_path, names)
+    assert found is not None
+    assert names.file == Path("p/a.yaml")
+    assert len(names.asked) == len(set(names.asked)) == 3 * (4 + 3 + 4)  # every point and seed
+    again = plans.make(artifact(), BOOK, "short", tmp_path, names, compose=False)
+    assert again is not None
+    assert len(names.asked) == 33
+
+
+LANE = {"amortised": True}
+
+
+def test_a_run_made_in_lanes_counts_without_its_times(tmp_path: Path) -> None:
+    finish(tmp_path, "paper/L/-0", 0.5, **LANE)
+    finish(tmp_path, "paper/L/-1", 0.5, amortised=False)
+    first, second, _ = made(tmp_path).rows[1].runs
+    assert first.summary is not None
+    assert first.summary["last"] == {"step": 5, "loss": 0.5, "amortised_seconds": 8.0}
+    assert (first.summary["status"], first.summary["amortised"]) == ("done", True)
+    assert (first.job.again, first.job.name, first.job.seed) == (False, "paper/L/-0", 0)
+    assert first.folder == tmp_path / "paper/L/-0"
+    assert second.summary is not None
+    assert second.summary["last"]["seconds"] == 8.0
+
+
+def test_a_run_made_in_lanes_is_made_again_where_times_are_asked_for(tmp_path: Path) -> None:
+    finish(tmp_path, "paper/L/-0", 0.5, **LANE)
+    finish(tmp_path, "paper/L/-1", 0.5)
+    found = made(tmp_path, columns=["loss", "seconds"])
+    first, second, third = found.rows[1].runs
+    assert [one.job.again for one in (first, second, third)] == [True, False, False]
+    assert first.summary is None
+    assert (first.job.name, first.job.seed) == ("paper/L/-0", 0)
+    assert first.folder == tmp_path / "paper/L/-0"
+    assert second.done
+
+
+CLAIM = {"kind": "below", "text": "c", "rows": ["A"], "than": ["B"], "metric": "loss"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "timed"),
+    [
+        ({}, False),
+        ({"figure": {"metrics": ["loss"], "axes": ["step", "seconds", "cpu_seconds"]}}, False),
+        ({"figure": {"metrics": ["loss"], "axes": ["seconds", "step"]}}, True),
+        ({"figure": {"metrics": ["loss"], "axes": ["cpu_seconds"]}}, True),
+        ({"figure": {"metrics": ["seconds"]}}, True),
+        ({"columns": ["loss", "cpu_seconds"]}, True),
+        ({"set": {"run.seconds": 3}}, True),
+        ({"set": {"run.cpu_seconds": 3}}, True),
+        ({"set": {"run.steps": 3}}, False),
+        ({"claims": {"c": {**CLAIM, "metric": "seconds"}}}, True),
+        ({"claims": {"c": CLAIM}}, False),
+        ({"note": "times in seconds"}, False),
+    ],
+)
+def test_whether_times_are_asked_for(changes: dict[str, Any], timed: bool) -> None:
+    assert plans.timed(artifact(**changes).spec) is timed
+
+
+@pytest.mark.parametrize(
+    ("best", "ends", "chosen"),
+    [
+        ("lowest", [0.5, 0.25, 0.75], 1),
+        ("highest", [0.5, 0.25, 0.75], 2),
+        ("lowest", [-0.5, 0.25, 0.75], 0),
+        ("highest", [-0.5, -0.75, -0.25], 2),
+        ("lowest", [0.5, 0.25, 0.25], 1),  # of equals the first
+        ("highest", [0.75, 0.25, 0.75], 0),
+        # a run that diverged wins with no value, whatever it has last
+        ("lowest", [0.5, "diverged", 0.75], 0),
+        ("highest", ["diverged", 0.25, 0.5], 2),
+        ("lowest", ["diverged", "diverged", 9.0], 2),
+        ("highest", ["diverged", "diverged", -9.0], 2),
+        ("lowest", ["diverged"] * 3, 0),  # then the first, so that the row shows why
+        ("lowest", [None, 0.5, 0.75], 1),  # not finite
+        ("lowest", ["without", 0.5, 0.25], 2),
+        ("lowest", ["without"] * 3, 0),
+        ("lowest", [0.5, "missing", 0.75], None),
+        ("highest", ["missing", 0.5, 0.75], None),
+        ("lowest", [0.5], 0),
+        ("lowest", ["missing"], 0),
+        ("lowest", ["diverged"], 0),
+    ],
+)
+def test_which_grid_point_a_row_shows(best: Any, ends: list[Any], chosen: int | None) -> None:
+    """By the metric that the spec selects by, here the validation loss, not by the test loss."""
+    tried = []
+    for i, end in enumerate(ends):
+        point = Point("paper", "A", (), (("lr", i),))
+        value = {"diverged": -99.0 if best == "lowest" else 99.0}.get(end, end)
+        last = {"test": 10.0 - i} | ({} if end == "without" else {"validation": value})
+        status = "diverged" if end == "diverged" else "done"
+        summary = None if end == "missing" else {"status": status, "last": last}
+        tried.append(Run(Job(point, 0, str(i)), Path(), summary))
+    found = plans.pick(tuple(tried), Select(metric="validation", best=best))
+    assert found == (None if chosen is None else tried[chosen].job.point)
+
+
+def test_without_a_rule_nothing_is_picked_from_many() -> None:
+    one = run({"status": "done", "last": {"loss": 1.0}})
+    assert plans.pick((one, one), None) is None
+    assert plans.pick((one,), None) == POINT
+
+
+def test_a_run_that_two_rows_share_is_one_run() -> None:
+    shared, own = run({"status": "done"}), run(None, seed=1)
+    rows = [Row("paper", n, (shared,), POINT, (shared, *more)) for n, more in
+            {"A": (), "B": (own,)}.items()]  # fmt: skip
+    found = Plan(artifact(), "short", tuple(rows), 4)
+    assert (found.runs, found.missing, found.count) == ([shared, own], [own], 6)
+
+
+# names
+
+
+@pytest.fixture
+def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What had to be composed, in place of the slow composing; the code's fingerprint is "now"."""
+    calls: list[Any] = []
+
+    def stand_in(settings: Any, wanted: Any) -> list[str]:
+        calls.append((settings, wanted))
+        if dict(settings).get("run.steps") == -1:
+            raise BadSetting("run.steps=-1: is too few")
+        return [f"{settings}/{chosen}/{seed}" for chosen, seed in wanted]
+
+    monkeypatch.setattr(plans, "composed_names", stand_in)
+    monkeypatch.setattr(plans, "fingerprint", lambda: "now")
+    return calls
+
+
+OTHER = Point("code", "B", (("task", ["u"]),), ())
+
+
+def test_names_are_composed_once_per_settings_and_kept(composed: list[Any], tmp_path: Path) -> None:
+    root = tmp_path / "not" / "yet"
+    names = Names(root)
+    assert names.get(POINT, 0) is None
+    names.ensure([(POINT, 0), (OTHER, 5), (POINT, 1)], Path("f.yaml"))
+    assert composed == [
+        (POINT.settings, [(POINT.chosen, 0), (POINT.chosen, 1)]),
+        (OTHER.settings, [(OTHER.chosen, 5)]),
+    ]
+    for known in (names, Names(root)):
+        assert known.get(POINT, 0) == f"{POINT.settings}/{POINT.chosen}/0"
+        assert known.get(POINT, 1) == f"{POINT.settings}/{POINT.chosen}/1"
+        assert known.get(OTHER, 5) == f"{OTHER.settings}/()/5"
+        assert known.get(POINT, 5) is None
+    composed.clear()
+    again = Names(root)
+    again.ensure([(POINT, 0), (OTHER, 5)], Path("f.yaml"))
+    assert composed == []
+    again.ensure([(POINT, 0), (OTHER, 6)], Path("f.yaml"))
+    assert composed == [(OTHER.settings, [(OTHER.chosen, 6)])]
+    assert Names(root).get(POINT, 1) is not None
+    assert Names(root).get(OTHER, 6) is not None
+
+
+def test_a_variants_or_a_rows_word_is_no_part_of_a_name(
+    composed: list[Any], tmp_path: Path
+) -> None:
+    names = Names(tmp_path)
+    names.ensure([(POINT, 0)], Path("f.yaml"))
+    twin = Point("code", "Z", POINT.settings, POINT.chosen)
+    assert names.get(twin, 0) == names.get(POINT, 0) is not None
+    assert names.get(Point("paper", "A", (), POINT.chosen), 0) is None
+    assert names.get(Point("paper", "A", POINT.settings, ()), 0) is None
+
+
+def test_names_of_other_code_and_damaged_ones_are_forgotten(
+    composed: list[Any], tmp_path: Path
+) -> None:
+    names = Names(tmp_path)
+    names.ensure([(POINT, 0)], Path("f.yaml"))
+    content = names.file.read_text()
+    assert names.file == tmp_path / ".reproduce" / "names.json"
+    names.file.write_text(content.replace('"now"', '"before"'))
+    assert Names(tmp_path).get(POINT, 0) is None
+    names.file.write_text(content[:-5])
+    assert Names(tmp_path).get(POINT, 0) is None
+    names.file.write_text(content)
+    assert Names(tmp_path).get(POINT, 0) is not None
+
+
+def test_where_nothing_can_be_written_names_are_known_all_the_same(
+    composed: list[Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    names = Names(tmp_path / "file")
+    names.ensure([(POINT, 0)], Path("f.yaml"))
+    assert names.get(POINT, 0) is not None
+
+
+def test_nothing_is_written_where_nothing_is_new(composed: list[Any], tmp_path: Path) -> None:
+    names = Names(tmp_path)
+    names.ensure([], Path("f.yaml"))
+    assert not names.file.exists()
+
+
+def test_a_setting_that_is_refused_is_named_with_file_and_row(
+    composed: list[Any], tmp_path: Path
+) -> None:
+    wrong = Point("paper", "Row 1", (("run.steps", -1),), ())
+    with pytest.raises(BadSetting, match=r"^f\.yaml: rows\.Row 1: run\.steps=-1: is too few$"):
+        Names(tmp_path).ensure([(wrong, 0)], Path("f.yaml"))
+
+
+def test_the_fingerprint_is_of_all_code_and_configs_that_a_name_depends_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def write(name: str, content: str = "1") -> str:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        return plans.fingerprint()
+
+    monkeypatch.setattr(plans, "__file__", str(tmp_path / "bench" / "reproduce" / "plan.py"))
+    monkeypatch.setattr(plans, "files", lambda package: tmp_path / package)
+    seen = [plans.fingerprint()]
+    counted = ["bench/a.py", "bench/deep/b.py", "tasks/c.py", "algorithms/d.py", "conf/e.yaml"]
+    for name in counted:
+        seen += [write(name), write(name, "2")]
+    assert len(set(seen)) == len(seen)
+    assert {len(mark) for mark in seen} == {16}
+    for name in ("bench/reproduce/f.py", "conf/paper/g.yaml", "bench/h.txt", "other/i.py"):
+        assert write(name) == seen[-1]
+
+
+def test_composed_names_are_those_that_bench_gives() -> None:
+    """The grid is put into a composed configuration, where its paths change and where they do
+    not; `bench` composes everything at once."""
+    settings: tuple[tuple[str, Any], ...] = (
+        ("task", "toy_coreset"), ("algorithm", "bome"), ("run.steps", 40),
+    )  # fmt: skip
+    wanted: list[Any] = [
+        ((("algorithm.T", 3), ("algorithm.outer.lr", 0.5)), 0),
+        ((("algorithm.T", 4), ("algorithm.outer.lr", 0.25)), 1),
+        ((("algorithm.outer.lr", 0.25),), 1),
+        ((), 2),
+    ]
+    expected = []
+    for chosen, seed in wanted:
+        job = Job(Point("paper", "A", settings, chosen), seed, "")
+        with initialize_config_module("conf", version_base="1.3"):
+            cfg = compose("config", list(job.overrides))
+        whole = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+        expected.append(record.name(complete(whole)))
+    assert len(set(expected)) == 4
+    assert plans.composed_names(settings, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen", "message"),
+    [
+        ((("task", "toy_nothing"), ("algorithm", "bome")), (), "toy_nothing"),
+        ((("task", "toy_coreset"), ("algorithm", "bome"), ("algorithm.TT", 3)), (), "TT"),
+        ((("task", "toy_coreset"), ("algorithm", "bome")), (("algorithm.T.x", 3),), "x"),
+        ((("task", "toy_coreset"), ("algorithm", "bome")), (("algorithm.T", "x"),), "T=x"),
+    ],
+)
+def test_what_cannot_be_composed_is_refused_in_one_line(
+    settings: Any, chosen: Any, message: str
+) -> None:
+    with pytest.raises(BadSetting, match=message) as error:
+        plans.composed_names(settings, [(chosen, 0)])
+    assert "\n" not in str(error.value)

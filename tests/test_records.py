@@ -1,0 +1,439 @@
+"""Records of runs whose files are written by hand: every field, and what a record says again."""
+
+import datetime
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bench import record as files
+from bench.reproduce import claims, records
+from bench.reproduce.plan import Job, Run
+from bench.reproduce.specs import Artifact, Point
+from bench.settings import BadSetting
+from tests.planned import BOOK, artifact, finish, made
+
+MACHINE: dict[str, Any] = {
+    "python": "3.11", "packages": {"torch": "2.0"}, "cpu": "A CPU", "threads": 2, "gpu": None,
+    "git": {"commit": "0123456789abcdef", "dirty": False},
+}  # fmt: skip
+LESS = {"kind": "below", "text": "A has less", "rows": ["A"], "than": ["L"], "metric": "loss"}
+CLAIMS: dict[str, Any] = {
+    "less": LESS,
+    "paper only": {**LESS, "text": "in the paper", "variants": ["paper"], "margin": 0.125},
+    "smoke only": {**LESS, "budgets": ["smoke"]},
+}
+
+
+def ended(root: Path, where: str, loss: float | None, status: str = "done", **more: Any) -> None:
+    """A run of this name that has ended so, on MACHINE unless `machine` says what is different."""
+    machine = MACHINE | more.pop("machine", {})
+    finish(root, where, loss, status, **more)
+    files.write_json(root / where / "environment.json", machine)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """paper: A is chosen at .2 and has two of three seeds, of L the second has failed and the third
+    is missing. code: one of A's three points is there."""
+    ended(tmp_path, "paper/A/0.1-0", 0.5)
+    ended(tmp_path, "paper/A/0.2-0", 0.25)
+    ended(tmp_path, "paper/A/0.3-0", None, "diverged", reason="x is not finite")
+    ended(tmp_path, "paper/A/0.2-2", 1 / 3, machine={"git": {"commit": "0123456789x", "dirty": 1}})
+    ended(tmp_path, "paper/L/-0", 0.75, machine={"gpu": "A GPU", "git": None})
+    ended(tmp_path, "paper/L/-1", 0.125, "diverged", reason="y is not finite",
+          machine={"packages": {"torch": "2.1"}, "threads": 4})  # fmt: skip
+    ended(tmp_path, "code/A/0.1-0", 0.625)
+    return tmp_path
+
+
+@pytest.fixture
+def measured(root: Path) -> records.Record:
+    return records.measure(made(root, claims=CLAIMS), BOOK)
+
+
+def test_what_a_record_says_of_an_artifact(measured: records.Record) -> None:
+    found = measured.model_dump(exclude={"rows", "claims"})
+    today = datetime.datetime.now(datetime.UTC).date()
+    assert datetime.date.fromisoformat(found.pop("date")) in (
+        today, today - datetime.timedelta(days=1),
+    )  # fmt: skip
+    assert found == {
+        "artifact": "p/a", "title": "t", "source": "s", "budget": "short", "deterministic": False,
+        "complete": False,
+        "hardware": ["A CPU, 2 threads", "A GPU", "A CPU, 4 threads"],
+        "software": [{"python": "3.11", "torch": "2.0"}, {"python": "3.11", "torch": "2.1"}],
+        "commits": ["0123456789", "0123456789 and changes", "unknown"],
+        "run_seconds": 7 * 8.0,
+    }  # fmt: skip
+
+
+def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
+    """Lists are in the order of the seeds; what is missing or not finite is null."""
+    assert {variant: list(rows) for variant, rows in measured.rows.items()} == {
+        "paper": ["A", "L", "B", "P"], "code": ["A", "L", "P"],
+    }  # fmt: skip
+    paper = measured.rows["paper"]
+    assert paper["A"].model_dump() == {
+        "method": "bome",
+        "chosen": {"algorithm.lr": 0.2},
+        "tried": 3,
+        "tries": [
+            {"settings": {"algorithm.lr": 0.1}, "status": "done", "value": 0.5},
+            {"settings": {"algorithm.lr": 0.2}, "status": "done", "value": 0.25},
+            {"settings": {"algorithm.lr": 0.3}, "status": "diverged", "value": None},
+        ],
+        "seeds": [0, 1, 2],
+        "runs": ["paper/A/0.2-0", "paper/A/0.2-1", "paper/A/0.2-2"],
+        "status": ["done", "missing", "done"],
+        "reasons": [None, None, None],
+        "finals": {
+            "step": [5.0, None, 5.0],
+            "loss": [0.25, None, 0.333333333],
+            "seconds": [8.0, None, 8.0],
+            "cpu_seconds": [9.0, None, 9.0],
+        },
+        "pending": None,
+    }
+    line = paper["L"].model_dump(include={"chosen", "tried", "tries", "status", "reasons"})
+    assert line == {
+        "chosen": {}, "tried": 1, "tries": [], "status": ["done", "diverged", "missing"],
+        "reasons": [None, "y is not finite", None],
+    }  # fmt: skip
+    assert paper["L"].finals["loss"] == [0.75, 0.125, None]
+    assert paper["B"].method == "itd"
+    tries = paper["B"].tries
+    assert [t["status"] for t in tries] == ["missing"] * 3
+    assert [t["value"] for t in tries] == [None] * 3
+    open_row = measured.rows["code"]["A"].model_dump(exclude={"tries"})
+    assert open_row == {
+        "method": "bome", "chosen": {}, "tried": 3, "seeds": [], "runs": [], "status": [],
+        "reasons": [], "finals": {}, "pending": None,
+    }  # fmt: skip
+    for variant in ("paper", "code"):
+        assert measured.rows[variant]["P"].model_dump() == {
+            "method": "itd", "chosen": {}, "tried": 0, "tries": [], "seeds": [], "runs": [],
+            "status": [], "reasons": [], "finals": {}, "pending": "not built",
+        }  # fmt: skip
+
+
+def test_rows_stand_in_the_specs_order_and_a_pending_one_in_its_own_variants(
+    tmp_path: Path,
+) -> None:
+    rows = {
+        "P": {"method": "itd", "pending": "not built"},
+        "Q": {"method": "itd", "pending": "not built", "only": ["code"]},
+        "A": {"method": "bome"},
+    }
+    found = records.measure(made(tmp_path, rows=rows), BOOK)
+    assert {variant: list(rows) for variant, rows in found.rows.items()} == {
+        "paper": ["P", "A"], "code": ["P", "Q", "A"],
+    }  # fmt: skip
+
+
+def test_what_a_record_says_of_claims(measured: records.Record) -> None:
+    """Seed 0: .25 - .75; of seed 1 A is missing; seed 2 has failed, or rather is missing, in L."""
+    assert {variant: list(group) for variant, group in measured.claims.items()} == {
+        "paper": ["less", "paper only"], "code": ["less"],
+    }  # fmt: skip
+    entry = measured.claims["paper"]["paper only"]
+    assert entry.claim == {
+        "text": "in the paper", "failing": {}, "variants": ["paper"], "budgets": ["short", "full"],
+        "rows": ["A"], "kind": "below", "metric": "loss", "than": ["L"], "factor": 1.0,
+        "margin": 0.125,
+    }  # fmt: skip
+    (part,) = entry.parts
+    assert (part.values, part.low, part.high, part.expected) == ([-0.5], -math.inf, -0.125, 3)
+    assert entry.verdict.word == "not run"
+    assert measured.claims["code"]["less"].parts[0].values == []
+
+
+def test_a_failed_run_is_in_the_claims_of_its_row(root: Path) -> None:
+    ended(root, "paper/A/0.2-1", 0.25)
+    ended(root, "paper/L/-2", 0.75)
+    found = records.measure(made(root, claims=CLAIMS), BOOK).claims["paper"]["less"]
+    assert found.parts[0].values == pytest.approx([-0.5, -math.inf, 1 / 3 - 0.75])
+    assert found.verdict.word == "holds"
+
+
+def test_published_values_and_labels_reach_the_judge(root: Path) -> None:
+    rows = {"L": {"method": "bome", "line": True, "published": {"loss": {"mean": 0.5, "se": 0.25}}}}
+    claim = {"kind": "within_published", "text": "c", "rows": ["L"], "metric": "loss",
+             "tolerance": 0.125}  # fmt: skip
+    found = records.judge(made(root, rows=rows, claims={"near": claim}), BOOK)
+    (part,) = found["paper"]["near"].parts
+    assert (part.what, part.extra_se) == ("loss of L − published 0.5", 0.25)
+    assert part.values == [0.25, math.inf]
+
+
+def test_without_randomness_one_run_decides(root: Path) -> None:
+    plan = made(root, claims=CLAIMS, deterministic=True)
+    found = records.measure(plan, BOOK)
+    assert found.deterministic
+    assert found.claims["paper"]["less"].verdict.word == "holds"
+    assert found.claims["paper"]["less"].parts[0].expected == 1
+    assert found.rows["paper"]["L"].seeds == [0]
+
+
+def test_a_record_is_complete_when_every_run_has_ended(tmp_path: Path) -> None:
+    """A run that failed has ended; a point that is still to be chosen has runs to come."""
+    rows = {"A": {"method": "bome"}}
+    some: dict[str, Any] = {"rows": rows, "variants": {"paper": {}}}
+    for i, lr in enumerate((0.1, 0.2, 0.3)):
+        assert not records.measure(made(tmp_path, **some), BOOK).complete
+        ended(tmp_path, f"paper/A/{lr}-0", 0.5, "diverged" if i else "done", reason="r")
+    ended(tmp_path, "paper/A/0.1-1", 0.5)
+    assert not records.measure(made(tmp_path, **some), BOOK).complete
+    ended(tmp_path, "paper/A/0.1-2", 0.5)
+    assert records.measure(made(tmp_path, **some), BOOK).complete
+
+
+def test_no_tries_are_listed_where_there_is_nothing_to_choose(tmp_path: Path) -> None:
+    single = {"grid": {"algorithm.lr": [0.1]}, "variants": {"paper": {}}}
+    found = records.measure(made(tmp_path, **single), BOOK).rows["paper"]["A"]
+    assert (found.tried, found.tries, found.chosen) == (1, [], {"algorithm.lr": 0.1})
+    double = {**single, "grid": {"algorithm.lr": [0.1, 0.2]}}
+    assert len(records.measure(made(tmp_path, **double), BOOK).rows["paper"]["A"].tries) == 2
+
+
+def test_the_seconds_of_all_runs_are_summed_to_two_digits(tmp_path: Path) -> None:
+    for seed in range(2):
+        ended(tmp_path, f"paper/L/-{seed}", 0.5)
+        file = tmp_path / f"paper/L/-{seed}" / "summary.json"
+        file.write_text(file.read_text().replace("8.0", "1.0629"))
+    assert records.measure(made(tmp_path), BOOK).run_seconds == 2.13
+
+
+@pytest.mark.parametrize(
+    ("last", "seconds"),
+    [
+        ({"seconds": 2, "amortised_seconds": 9.0}, 2.0),
+        ({"amortised_seconds": 9.0}, 9.0),
+        ({}, 0.0),
+        (None, 0.0),
+    ],
+)
+def test_the_time_of_a_run_is_its_own_or_its_share(last: Any, seconds: float) -> None:
+    job = Job(Point("paper", "A", (), ()), 0, "n")
+    one = Run(job, Path(), None if last is None else {"last": last})
+    assert records.seconds_of(one) == seconds
+
+
+def test_finals_are_every_name_of_any_run_to_nine_digits() -> None:
+    job = Job(Point("paper", "A", (), ()), 0, "n")
+    lasts: list[Any] = [
+        {"step": 5, "loss": 0.12345678949, "amortised_seconds": 3.0},
+        None,
+        {"step": 10, "gap": 123456789.49, "loss": None},
+    ]
+    runs = [Run(job, Path(), None if last is None else {"last": last}) for last in lasts]
+    assert records.finals(runs) == {
+        "step": [5.0, None, 10.0],
+        "loss": [0.123456789, None, None],
+        "gap": [None, None, 123456789.0],
+    }
+    assert records.finals([]) == {}
+
+
+def test_the_machine_and_the_code_of_a_run() -> None:
+    assert records.hardware(MACHINE) == "A CPU, 2 threads"
+    assert records.hardware({**MACHINE, "gpu": "A GPU"}) == "A GPU"
+    clean = {"commit": "0123456789abcdef", "dirty": False}
+    assert records.commit({"git": clean}) == "0123456789"
+    assert records.commit({"git": {**clean, "dirty": True}}) == "0123456789 and changes"
+    assert records.commit({"git": None}) == "unknown"
+    assert records.unique([2, 1, 2, {"a": 1}, 1, {"a": 1}]) == [2, 1, {"a": 1}]
+
+
+def test_a_slope_is_over_the_rows_of_its_budget() -> None:
+    budgets = {"a": ["smoke", "short"], "b": ["short"], "x": ["short"], "y": ["smoke"]}
+    rows = {row: {"method": "bome", "at": at} for row, at in budgets.items()}
+    slope = {
+        "kind": "slope", "text": "c", "rows": ["a"], "metric": "loss", "against": "k",
+        "points": {"a": 1.0, "b": 2.0}, "over": {"a": "x", "b": "y"}, "at_most": 1.0,
+    }  # fmt: skip
+    spec = artifact(rows=rows, claims={"s": slope, "less": {**LESS, "rows": ["a"]}}).spec
+    smoke: Any = records.at_budget(spec.claims["s"], spec, "smoke")
+    assert (smoke.points, smoke.over) == ({"a": 1.0}, {"a": "x"})
+    short: Any = records.at_budget(spec.claims["s"], spec, "short")
+    assert short == spec.claims["s"]
+    assert records.at_budget(spec.claims["less"], spec, "smoke") is spec.claims["less"]
+
+
+def test_a_budget_without_all_rows_is_judged_on_those_it_has(tmp_path: Path) -> None:
+    rows = {"A": {"method": "bome", "at": ["smoke"]}, "B": {"method": "bome", "at": ["short"]}}
+    slope = {"kind": "slope", "text": "c", "rows": ["A"], "metric": "loss", "against": "k",
+             "points": {"A": 1.0, "B": 2.0}, "at_most": 1.0, "budgets": ["short"]}  # fmt: skip
+    some = {"rows": rows, "grid": None, "variants": {"paper": {}}, "claims": {"s": slope}}
+    ended(tmp_path, "paper/B/-0", 0.5)
+    (part,) = records.judge(made(tmp_path, **some), BOOK)["paper"]["s"].parts
+    assert len(part.values) == 1  # row A is not asked for
+
+
+# the record alone
+
+
+def judged_again(found: records.Record, **changes: Any) -> Any:
+    return records.again(found, artifact(**{"claims": CLAIMS, **changes}).spec)
+
+
+def test_a_records_own_values_are_judged_anew(measured: records.Record) -> None:
+    """Whatever verdict stands there, it is the values that count."""
+    content = measured.model_dump()
+    entry = content["claims"]["paper"]["less"]
+    entry["verdict"] = {"word": "fails", "n": 9, "statistic": "s", "details": []}
+    entry["parts"][0]["values"] = [-1.0, -1.1, -1.2]
+    found = judged_again(records.Record.model_validate(content))
+    assert {variant: list(group) for variant, group in found.items()} == {
+        "paper": ["less", "paper only"], "code": ["less"],
+    }  # fmt: skip
+    assert found["paper"]["less"].verdict.word == "holds"
+    assert found["paper"]["less"].verdict.n == 3
+    assert found["paper"]["less"].parts[0].values == [-1.0, -1.1, -1.2]
+    assert found["code"]["less"].verdict.word == "not run"
+    content["deterministic"] = True
+    entry["parts"][0] |= {"values": [-1.0], "expected": 1}
+    found = judged_again(records.Record.model_validate(content))
+    assert found["paper"]["less"].verdict.word == "holds"
+
+
+def test_other_words_are_the_same_claim_and_are_shown(measured: records.Record) -> None:
+    reworded = {**LESS, "text": "A is less", "failing": {"paper": "it is not"}}
+    found = judged_again(measured, claims={**CLAIMS, "less": reworded})
+    assert found["paper"]["less"].claim["text"] == "A is less"
+    assert found["paper"]["less"].claim["failing"] == {"paper": "it is not"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({**CLAIMS, "less": {**LESS, "margin": 0.5}}, "claims.less (paper)"),
+        ({**CLAIMS, "less": {**LESS, "than": ["B"]}}, "claims.less (paper)"),
+        ({**CLAIMS, "less": {**LESS, "variants": ["paper"]}}, "claims.less (paper)"),
+        ({**CLAIMS, "more": LESS}, "claims.more (paper)"),
+        ({**CLAIMS, "more": {**LESS, "variants": ["code"]}}, "claims.more (code)"),
+        ({"less": LESS}, "claims.paper only (paper)"),
+        ({**CLAIMS, "smoke only": LESS}, "claims.smoke only (paper)"),
+    ],
+)
+def test_a_claim_that_has_changed_is_refused(
+    changed: dict[str, Any], where: str, measured: records.Record
+) -> None:
+    with pytest.raises(BadSetting) as error:
+        judged_again(measured, claims=changed)
+    assert str(error.value) == (
+        f"results/p/a/short.json: {where} is not the spec's: "
+        "write reproduce report p/a --budget short --record"
+    )
+
+
+def test_claims_of_other_budgets_may_change(measured: records.Record) -> None:
+    changed = {**CLAIMS["smoke only"], "margin": 0.5}
+    assert "less" in judged_again(measured, claims={**CLAIMS, "smoke only": changed})["paper"]
+
+
+def test_a_record_from_before_a_field_was_there_has_its_default(measured: records.Record) -> None:
+    del measured.claims["paper"]["less"].claim["margin"]
+    found = judged_again(measured)
+    assert found["paper"]["less"].claim["margin"] == 0.0
+    changed = {**CLAIMS, "less": {**LESS, "margin": 0.5}}
+    with pytest.raises(BadSetting, match=r"claims\.less \(paper\)"):
+        judged_again(measured, claims=changed)
+
+
+def test_a_record_comes_back_as_it_was_written(measured: records.Record, tmp_path: Path) -> None:
+    """With its infinite bounds and values."""
+    entry = measured.claims["paper"]["less"].parts[0]
+    entry.values.append(math.inf)
+    assert entry.low == -math.inf
+    file = records.write(measured, tmp_path / "results")
+    assert (
+        file
+        == tmp_path / "results/p/a/short.json"
+        == records.path("p/a", "short", tmp_path / "results")
+    )
+    assert file.read_text().startswith('{\n "artifact": "p/a",\n')
+    assert file.read_text().endswith("}\n")
+    records.write(measured, tmp_path / "results")  # the folder may be there
+    assert records.read("p/a", "short", tmp_path / "results") == measured
+    assert records.read("p/a", "full", tmp_path / "results") is None
+    assert records.read("p/b", "short", tmp_path / "results") is None
+    assert records.path("p/a", "full") == Path("results/p/a/full.json")
+
+
+def test_a_record_does_not_change(measured: records.Record) -> None:
+    with pytest.raises(ValidationError):
+        measured.title = "another"
+    with pytest.raises(ValidationError):
+        measured.rows["paper"]["A"].tried = 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"complete": "who knows"}, "complete: Input should be a valid boolean"),
+        ({"extra": 1}, "extra: Extra inputs are not permitted"),
+        ({"rows": {"paper": {"A": 3}}}, r"rows\.paper\.A: "),
+    ],
+)
+def test_a_damaged_record_is_named_with_its_field(
+    change: dict[str, Any], message: str, measured: records.Record, tmp_path: Path
+) -> None:
+    file = records.write(measured, tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(BadSetting, match=rf"a/short\.json: {message}") as error:
+        records.read("p/a", "short", tmp_path)
+    assert str(error.value).endswith(
+        ": write reproduce report p/a --budget short --record to make it again"
+    )
+
+
+def verdict(word: Any) -> records.ClaimRecord:
+    found = claims.Verdict(word=word, n=1, statistic="s", details=[])
+    return records.ClaimRecord(claim={}, parts=[], verdict=found)
+
+
+def with_verdicts(measured: records.Record, *words: str) -> records.Record:
+    """The record with the first half of these verdicts in one variant, the others in the other."""
+    entries = {str(i): verdict(word) for i, word in enumerate(words)}
+    half = len(words) // 2
+    groups = {"paper": dict(list(entries.items())[:half]),
+              "code": dict(list(entries.items())[half:])}  # fmt: skip
+    return measured.model_copy(update={"claims": groups})
+
+
+def test_how_the_claims_stand(measured: records.Record) -> None:
+    words = ["not run", "holds", "fails", "holds", "not enough runs", "holds", "fails", "not run"]
+    found = with_verdicts(measured, *words)
+    assert dict(records.verdicts(found.claims)) == {
+        "holds": 3, "fails": 2, "not enough runs": 1, "not run": 2,
+    }  # fmt: skip
+    assert records.tally(found) == "3 holds, 2 fails, 1 not enough runs, 2 not run"
+    assert records.tally(with_verdicts(measured, "fails", "fails")) == "2 fails"
+    assert records.tally(with_verdicts(measured)) == "none judged"
+    assert records.tally(None) == "-"
+
+
+def test_what_it_costs_is_measured_or_estimated(measured: records.Record) -> None:
+    """run_seconds is 56; the spec says one minute."""
+    entry: Artifact = artifact(budgets={"short": {"minutes": 4.0}, "smoke": {"minutes": 0.5}})
+    whole = measured.model_copy(update={"complete": True})
+    assert records.cost(entry, "short", whole) == "56 s (measured)"
+    assert records.cost(entry, "short", measured) == "~ 4 min"
+    assert records.cost(entry, "short", None) == "~ 4 min"
+    assert records.cost(entry, "smoke", None) == "~ 30 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, "0 s"), (1.23456, "1.23 s"), (89.9, "89.9 s"), (90.0, "1.5 min"),
+        (5399.0, "90 min"), (5400.0, "1.5 h"), (129599.0, "36 h"), (129600.0, "1.5 days"),
+        (864000.0, "10 days"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float, expected: str) -> None:
+    assert records.duration(seconds) == expected

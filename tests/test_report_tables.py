@@ -1,0 +1,310 @@
+"""A record's tables, cell by cell, from rows of records by hand."""
+
+import math
+from typing import Any
+
+import pytest
+
+from bench.reproduce import tables
+from bench.reproduce.records import Record, RowRecord
+from bench.reproduce.specs import Book, Metric, Published, number
+from tests import planned
+
+ACCURACY = Metric(label="test accuracy", better="higher", percent=True)
+LOSS = Metric(label="test loss", better="lower")
+SIZE = Metric(label="size")
+
+
+def row(status: str = "done done done", **more: Any) -> RowRecord:
+    """A row whose runs are so; finals in lists."""
+    words = status.split()
+    return RowRecord.model_validate(
+        {
+            "method": "bome", "chosen": {}, "tried": 1, "tries": [],
+            "seeds": list(range(len(words))), "runs": [f"r{i}" for i in range(len(words))],
+            "status": words, "reasons": [None if w == "done" else f"{w} so" for w in words],
+            "finals": {}, **more,
+        }
+    )  # fmt: skip
+
+
+def test_numbers_and_fractions() -> None:
+    assert tables.shown(0.98765, ACCURACY) == "98.77"
+    assert tables.shown(0.98765, LOSS) == "0.9877"
+    assert tables.error(0.01234, ACCURACY) == "1.23"
+    assert tables.error(0.01234, LOSS) == "0.012"
+    heads = [tables.head(metric) for metric in (ACCURACY, LOSS, SIZE)]
+    assert heads == ["test accuracy (%) ↑", "test loss ↓", "size"]
+
+
+def test_only_runs_that_are_done_have_final_values() -> None:
+    finals = {
+        "loss": [1.0, 2.0, None, 4.0],
+        "calls/grad_f": [1.0, 20.0, 3.0, 4.0],
+        "calls/grad_g": [10.0, 200.0, 30.0, 40.0],
+        "samples/grad_g": [9.0, 9.0, 9.0, 9.0],
+    }
+    some = row("done diverged done missing", finals=finals)
+    assert tables.finished(some, "loss") == [1.0]
+    assert tables.finished(some, "calls/grad_f") == [1.0, 3.0]
+    assert tables.finished(some, "calls") == [11.0, 33.0]
+    assert tables.finished(some, "other") == []
+    assert tables.finished(row(), "calls") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "metric", "expected"),
+    [
+        ([0.25], LOSS, "0.25"),
+        ([1.0, 3.0], LOSS, "2 ± 1"),
+        ([0.0, 0.0, 3.0], LOSS, "1 ± 1 [0, 3]"),
+        ([2.0, 2.0, 2.0], LOSS, "2 ± 0"),
+        ([0.0, 0.0, 0.3], ACCURACY, "10.00 ± 10.00 [0.00, 30.00]"),
+        ([], LOSS, "–"),
+    ],
+)
+def test_a_cell_is_mean_error_and_interval(
+    values: list[float], metric: Metric, expected: str
+) -> None:
+    some = row(" ".join(["done"] * len(values)), finals={"m": values})
+    assert tables.measured(some, "m", metric) == expected
+
+
+def test_published_values_are_shown_as_printed() -> None:
+    whole = Published(mean=0.807, se=0.0026, n=5)
+    assert tables.printed(whole, ACCURACY) == "80.70 ± 0.26 (n=5)"
+    assert tables.printed(Published(mean=0.3152), LOSS) == "0.3152"
+    assert tables.printed(Published(mean=0.3152, n=3), LOSS) == "0.3152 (n=3)"
+    assert tables.printed(Published(mean=0.3, se=0.0), LOSS) == "0.3 ± 0"
+    assert tables.printed(None, LOSS) == "–"
+
+
+POINTS = [{"status": s} for s in ("done", "diverged", "missing", "diverged")]
+
+
+@pytest.mark.parametrize(
+    ("some", "expected"),
+    [
+        (row(), ""),
+        (row("done diverged done"), "FAILED, 1 of 3 runs diverged: diverged so"),
+        (row("done diverged killed"), "FAILED, 2 of 3 runs diverged: diverged so"),
+        (row("done missing missing"), "2 runs missing"),
+        (row("missing diverged"), "FAILED, 1 of 2 runs diverged: diverged so; 1 runs missing"),
+        (row(""), "all runs missing"),
+        (row("", pending="not built"), "not built"),
+        (row(chosen={"a.lr": 1}, tried=1), ""),
+        (row(chosen={"a.b.lr": 1, "T": 2}, tried=3, tries=POINTS[:1]), "b.lr 1, T 2 of 3 points"),
+        (row(chosen={"a.lr": 1}, tried=4, tries=POINTS), "lr 1 of 4 points, 2 diverged"),
+        (row("missing", chosen={"a.lr": 1}, tried=2), "1 runs missing; lr 1 of 2 points"),
+    ],
+)
+def test_remarks(some: RowRecord, expected: str) -> None:
+    assert tables.remark(some) == expected
+
+
+# whole tables
+
+METRICS = {
+    "any": {"seconds": Metric(label="seconds"), "calls": Metric(label="calls", better="lower")},
+    "toy": {"loss": LOSS, "accuracy": ACCURACY},
+}
+BOOK = Book({}, METRICS, planned.BOOK.methods)
+COLUMNS = ["loss", "accuracy"]
+PUBLISHED = {"loss": {"mean": 0.5}, "accuracy": {"mean": 0.75, "se": 0.125, "n": 4}}
+ROWS = {"A": {"method": "bome", "published": PUBLISHED}, "B": {"method": "itd"}}
+ARTIFACT = planned.artifact(columns=COLUMNS, rows=ROWS)
+
+
+def verdict(word: str, **claim: Any) -> dict[str, Any]:
+    """A claim's entry in a record."""
+    said = {"word": word, "n": 2, "statistic": f"{word}!", "details": []}
+    text = {"text": f"it {word}", "kind": "between", "metric": "loss", "rows": ["A"]}
+    return {"claim": text | claim, "parts": [], "verdict": said}
+
+
+def recorded(rows: Any, found: Any = None, deterministic: bool = False) -> Record:
+    return Record.model_validate(
+        {
+            "artifact": "p/a", "title": "t", "source": "s", "budget": "short",
+            "deterministic": deterministic, "date": "2020-01-01", "complete": True, "hardware": [],
+            "software": [], "commits": [], "run_seconds": 1.0, "rows": rows, "claims": found or {},
+        }
+    )  # fmt: skip
+
+
+MEASURED = {
+    "A": row("done done", finals={"loss": [1.0, 3.0], "accuracy": [0.25, 0.75]}),
+    "B": row("done diverged", finals={"loss": [2.0, 9.0], "accuracy": [0.5, None]}),
+}
+
+
+def test_the_table_of_what_was_measured() -> None:
+    found = tables.results(ARTIFACT, recorded({"paper": MEASURED}), "paper", BOOK)
+    assert found.title == "Measured, paper variant"
+    assert found.head == ["method", "test loss ↓", "test accuracy (%) ↑", "n", "remarks"]
+    assert found.rows == [
+        ["A", "2 ± 1", "50.00 ± 25.00", "2", ""],
+        ["B", "2", "50.00", "1", "FAILED, 1 of 2 runs diverged: diverged so"],
+    ]
+    assert found.note.startswith("Mean ± standard error of the mean")
+    exact = recorded({"paper": MEASURED}, deterministic=True)
+    note = tables.results(ARTIFACT, exact, "paper", BOOK).note
+    assert note.startswith("No randomness")
+
+
+def test_published_beside_measured() -> None:
+    """With the verdicts of the claims on just this row and metric."""
+    within = {"kind": "within_published"}
+    group = {
+        "a": verdict("holds", **within),
+        "b": verdict("fails", **within, metric="accuracy"),
+        "c": verdict("not enough runs", **within, rows=["B", "A"]),
+        "d": verdict("not run", **within, rows=["B"]),
+        "e": verdict("not run"),
+    }
+    found = tables.published(
+        ARTIFACT, recorded({"paper": MEASURED}, {"paper": group}), "paper", BOOK
+    )
+    assert found is not None
+    assert found.title == "Published and measured, paper variant"
+    assert found.head == ["method", "metric", "published", "measured", "n", "verdict"]
+    assert found.rows == [
+        ["A", "test loss ↓", "0.5", "2 ± 1", "2", "holds, not enough runs (n=2)"],
+        ["A", "test accuracy (%) ↑", "75.00 ± 12.50 (n=4)", "50.00 ± 25.00", "2", "fails"],
+    ]
+    none = tables.published(ARTIFACT, recorded({"code": MEASURED}), "code", BOOK)
+    assert none is not None
+    assert [cells[-1] for cells in none.rows] == ["not judged at this budget"] * 2
+    without = recorded({"paper": {"B": MEASURED["B"]}})
+    assert tables.published(ARTIFACT, without, "paper", BOOK) is None
+
+
+def test_what_a_run_costs() -> None:
+    """Means over the runs that are done; a row without times is left out; what nobody calls has
+    no column."""
+    spent = {
+        "step": [1000.0, 2000.0], "seconds": [2.0, 4.0], "calls/grad_g": [5000.0, 6001.0],
+        "calls/lmo": [1.0, 2.0],
+    }  # fmt: skip
+    rows = {
+        "A": row("done done", finals=spent),
+        "B": row("done diverged", finals={"step": [10.0, 1.0], "seconds": [0.5, 9.0]}),
+        "C": row("diverged", finals={"step": [10.0], "seconds": [0.5]}),
+    }
+    found = tables.costs(recorded({"code": rows}), "code")
+    assert found.title == "Cost of a run, code variant"
+    assert found.head == [
+        "method", "steps", "gradients of g", "linear minimisations", "seconds of steps",
+    ]  # fmt: skip
+    assert found.rows == [["A", "1,500", "5,500", "2", "3"], ["B", "10", "0", "0", "0.5"]]
+
+
+def test_the_paper_against_the_code() -> None:
+    """code - paper, with Welch's interval: two errors of 1, or one of .25 and none."""
+    code = {
+        "A": row("done done", finals={"loss": [6.0, 8.0], "accuracy": [0.5, 0.5]}),
+        "B": row("done", finals={"loss": [5.0]}),
+    }
+    record = recorded({"paper": MEASURED, "code": code})
+    found = tables.differences(ARTIFACT, record, BOOK)
+    assert found is not None
+    half = 4.302653 * math.sqrt(2)  # t(.975; 2) and the errors' root of squares
+    loss = f"5 [{number(5 - half)}, {number(5 + half)}]"
+    wide = 12.706205 * 25  # one degree of freedom
+    accuracy = f"0.00 [{-wide:.2f}, {wide:.2f}]"
+    assert found.head == ["method", "metric", "paper", "code", "code − paper"]
+    assert found.rows == [
+        ["A", "test loss ↓", "2", "7", loss],
+        ["A", "test accuracy (%) ↑", "50.00", "50.00", accuracy],
+        ["B", "test loss ↓", "2", "5", "3"],
+    ]
+    assert found.note == "Interval: Welch, 95%."
+    exact = tables.differences(
+        ARTIFACT, recorded({"paper": MEASURED, "code": code}, deterministic=True), BOOK
+    )
+    assert exact is not None
+    assert exact.rows[0][-1] == "5"
+    assert exact.note == ""
+    assert tables.differences(ARTIFACT, recorded({"paper": MEASURED}), BOOK) is None
+    lost = {"A": row("diverged", finals={"loss": [1.0]})}
+    for paper, released in ((lost, code), (code, lost)):
+        none = tables.differences(ARTIFACT, recorded({"paper": paper, "code": released}), BOOK)
+        assert none is not None
+        assert none.rows == []
+    partly = recorded({"paper": MEASURED, "code": {"B": code["B"]}})
+    rest = tables.differences(ARTIFACT, partly, BOOK)
+    assert rest is not None
+    assert [cells[0] for cells in rest.rows] == ["B"]
+
+
+GROUPS = {
+    "paper": {"a": verdict("holds"), "b": verdict("not enough runs")},
+    "code": {"b": verdict("fails"), "c": verdict("not run")},
+}
+
+
+def test_the_table_of_claims() -> None:
+    """Claim by claim, and under each its variants."""
+    found = tables.claims(recorded({}, GROUPS))
+    assert found.title == "Claims"
+    assert found.head == ["verdict", "claim", "variant", "statistic"]
+    assert found.rows == [
+        ["holds", "it holds", "paper", "holds!"],
+        ["not enough runs (n=2)", "it not enough runs", "paper", "not enough runs!"],
+        ["fails", "it fails", "code", "fails!"],
+        ["not run", "it not run", "code", "not run!"],
+    ]
+    assert found.note.startswith("Every claim is judged with an interval (Student, 95%")
+    assert tables.claims(recorded({}, GROUPS, deterministic=True)).note == ""
+
+
+def test_every_table_that_has_rows_in_the_order_of_the_page() -> None:
+    spent = {"seconds": [1.0, 2.0], "loss": [1.0, 2.0]}
+    rows = {"A": row("done done", finals=spent)}
+    whole = recorded({"paper": rows, "code": rows}, GROUPS)
+    assert [table.title for table in tables.every(ARTIFACT, whole, BOOK)] == [
+        "Claims",
+        "Measured, paper variant", "Published and measured, paper variant",
+        "Cost of a run, paper variant",
+        "Measured, code variant", "Published and measured, code variant",
+        "Cost of a run, code variant",
+        "Paper against released code",
+    ]  # fmt: skip
+    bare = recorded({"paper": {"B": row("missing")}})
+    titles = [table.title for table in tables.every(ARTIFACT, bare, BOOK)]
+    assert titles == ["Measured, paper variant"]
+
+
+# how they are printed
+
+TABLE = tables.Table("T", ["a|b", "θ₁ ↑"], [["50% & more_1", "q̂ ± 1 [−2, ∞]"], ["2", "3"]], "note")
+
+
+def test_markdown() -> None:
+    assert tables.markdown(TABLE) == (
+        "### T\n\n| a\\|b | θ₁ ↑ |\n|---|---|\n"
+        "| 50% & more_1 | q̂ ± 1 [−2, ∞] |\n| 2 | 3 |\n\nnote\n"
+    )
+    assert tables.markdown(tables.Table("T", ["a"], [["1"]])).endswith("| 1 |\n")
+
+
+def test_latex() -> None:
+    assert tables.latex(TABLE) == (
+        "% T\n\\begin{tabular}{ll}\n\\toprule\n"
+        "a\\textbar{}b & $\\theta$$_1$ $\\uparrow$ \\\\\n\\midrule\n"
+        "50\\% \\& more\\_1 & $\\hat q$ $\\pm$ 1 [$-$2, $\\infty$] \\\\\n2 & 3 \\\\\n"
+        "\\bottomrule\n\\end{tabular}\n"
+    )
+
+
+def test_every_symbol_that_is_known_becomes_plain_text() -> None:
+    every = "".join(tables.TEX)
+    assert tables.tex(every).isascii()
+    assert tables.tex("\\{~^}") == (r"\textbackslash{}\{\textasciitilde{}\textasciicircum{}\}")
+
+
+def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:
+    values = (-0.0, 0.0, -1.5, 1e-7, math.inf, -math.inf, math.nan, 12345.6, 0.12345)
+    assert [number(v) for v in values] == [
+        "0", "0", "−1.5", "1e−07", "∞", "−∞", "nan", "1.235e+04", "0.1235",
+    ]  # fmt: skip

@@ -1,0 +1,410 @@
+"""The rules of a spec in memory: what is refused, what is assumed, which points there are."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bench.reproduce import specs
+from bench.reproduce.specs import Book, Method, Metric, Point, Spec, points
+from bench.settings import BadSetting
+
+METRICS = {
+    "any": {"calls": Metric(label="oracle calls", better="lower")},
+    "toy": {
+        "loss": Metric(label="test loss", better="lower"), "x": Metric(label="x"),
+        "calls/grad_f": Metric(label="own gradients"),
+    },
+}  # fmt: skip
+METHODS = {
+    "bome": Method(label="BOME", colour="#000000"),
+    "bome_T1": Method(label="BOME (T=1)", colour="#000000", algorithm="bome"),
+}
+BOOK = Book({}, METRICS, METHODS)
+FILE = Path("p/a.yaml")
+GOOD: dict[str, Any] = {
+    "title": "t", "source": "s", "task": "toy", "variants": {"paper": {}, "code": {}},
+    "budgets": {"short": {"minutes": 1.0}}, "columns": ["loss"], "figure": {"metrics": ["loss"]},
+    "rows": {"A": {"method": "bome"}, "B": {"method": "bome_T1"}}, "claims": {},
+}  # fmt: skip
+Change = Callable[[dict[str, Any]], Any]
+
+
+def spec(**changes: Any) -> Spec:
+    found: Spec = specs._model(Spec, {**GOOD, **changes}, FILE, "")
+    specs.check(found, METRICS, METHODS, FILE)
+    return found
+
+
+def claim(kind: str, **more: Any) -> dict[str, Any]:
+    """A spec's claims: one of this kind."""
+    return {"claims": {"c": {"kind": kind, "text": "t", "rows": ["A"], **more}}}
+
+
+SLOPE = {"metric": "loss", "against": "kappa", "points": {"A": 1.0, "B": 2.0}, "at_most": 1.0}
+
+RIGHT: list[dict[str, Any]] = [
+    {"columns": ["loss", "step", "seconds", "cpu_seconds", "calls", "peak_memory_mb"]},
+    {"columns": ["calls/grad_f", "calls/anything", "samples/lmo", "info/cosine"]},
+    {"figure": {"metrics": ["loss", "step"], "axes": ["calls/grad_f", "seconds"]}},
+    {"grid": {"algorithm.lr": [0.1]}, "select": {"metric": "x", "best": "lowest"}},
+    {"rows": {"A": {"method": "bome", "grid": {}}}},
+    claim("between", metric="loss", at_least=0.0),
+    claim("between", metric="loss", at_most=0.0),
+    claim("first", metric="loss", on="calls", than=["B"], value=0.0),
+    claim("first", metric="loss", on="calls", than=["B"], gain=0.5),
+    claim("slope", metric="loss", against="step", at_least=0.0),
+    claim("slope", **SLOPE),  # what it is held against is no metric
+    claim("slope", **SLOPE, until="x", target=1.0),
+    claim("slope", **SLOPE, until="x", targets={"A": 1.0, "B": 2.0}),
+    claim("slope", **SLOPE, until="x", target=3.0, targets={"A": 1.0}),
+    claim("slope", **SLOPE, over={"A": "B", "B": "A"}),
+    claim("slope", **{**SLOPE, "points": {}, "against": "step"}, until="x", target=1.0),
+    {"rows": {"A": {"method": "bome"}, "B": {"method": "bome", "only": ["code"]}},
+     **claim("above", metric="loss", than=["B"], variants=["code"])},
+    {"variants": {"paper": {}},
+     "rows": {"A": {"method": "bome"}, "B": {"method": "bome", "only": ["paper"]}},
+     **claim("above", metric="loss", than=["B"])},
+    {"rows": {"A": {"method": "bome", "published": {"loss": {"mean": 1.0}}}},
+     **claim("within_published", metric="loss", tolerance=0.5)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", RIGHT)
+def test_what_is_right(changes: dict[str, Any]) -> None:
+    spec(**changes)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"task": "any"}, "task: any: no such task in metrics.yaml; there is toy"),
+    ({"task": "toys"}, "task: toys: no such task in metrics.yaml; did you mean toy? there is toy"),
+    ({"columns": ["loss", "lost"]}, "columns.1: lost: no such metric of toy; did you mean loss? "
+                                    "there is calls/grad_f, loss, x"),
+    ({"columns": ["memory/grad_f"]}, "columns.0: memory/grad_f: no such metric"),
+    ({"columns": ["calls/grad f"]}, "columns.0: calls/grad f: no such metric"),
+    ({"figure": {"metrics": ["loss", "y"]}}, "figure.metrics.1: y: no such metric"),
+    ({"figure": {"metrics": ["loss"], "axes": ["step", "y"]}}, "figure.axes.1: y: no such metric"),
+    ({"figure": {"metrics": ["peak_memory_mb"]}}, "figure.metrics.0: peak_memory_mb: no such"),
+    ({"figure": {"metrics": ["loss"], "axes": ["peak_memory_mb"]}}, "figure.axes.0: peak_memory"),
+    ({"select": {"metric": "y", "best": "lowest"}}, "select.metric: y: no such metric"),
+    ({"rows": {"A": {"method": "bom"}}}, "rows.A.method: bom: no such method in methods.yaml; did "
+                                         "you mean bome? there is bome, bome_T1"),
+    ({"rows": {"A": {"method": "bome", "published": {"y": {"mean": 1.0}}}}},
+     "rows.A.published: y: no such metric"),
+    ({"grid": {"a": [1]}}, "select: rows.A has a grid: say which metric picks its point"),
+    ({"rows": {"B": {"method": "bome"}, "A": {"method": "bome", "grid": {"a": [1]}}}},
+     "select: rows.A has a grid"),
+    ({"rows": {"A": {"method": "bome", "paper": {"grid": {"a": [1]}}}}}, "select: rows.A has a"),
+    ({"rows": {"A": {"method": "bome", "code": {"grid": {"a": [1]}}}}}, "select: rows.A has a"),
+    (claim("converges", metric="y", within=1.0), "claims.c.metric: y: no such metric"),
+    (claim("first", metric="loss", on="y", than=["B"], value=1.0), "claims.c.on: y: no such"),
+    (claim("converges", metric="x", within=1.0, rows=["A", "C"]), "claims.c.rows: C: no such row"),
+    (claim("above", metric="x", than=["B", "C"]), "claims.c.rows: C: no such row; there is A, B"),
+    (claim("slope", **{**SLOPE, "points": {"C": 1.0}}), "claims.c.rows: C: no such row"),
+    (claim("slope", **SLOPE, over={"A": "C", "B": "A"}), "claims.c.rows: C: no such row"),
+    ({"rows": {"A": {"method": "bome"}, "B": {"method": "bome", "only": ["code"]}},
+      **claim("above", metric="loss", than=["B"])},
+     "claims.c.variants: B is not in the variant paper; write variants: for the claim"),
+    ({"rows": {"A": {"method": "bome", "published": {"x": {"mean": 1.0}}}},
+      **claim("within_published", metric="loss", tolerance=0.5)},
+     "claims.c.rows: A has no published value of loss"),
+    (claim("slope", **SLOPE, until="x"), "claims.c.target: when is x reached? ['A', 'B']"),
+    (claim("slope", **SLOPE, until="x", targets={"A": 1.0}),
+     "claims.c.target: when is x reached? ['B']"),
+    (claim("slope", **{**SLOPE, "points": {}, "against": "step"}, until="x"),
+     "claims.c.target: when is x reached?"),
+    (claim("slope", **SLOPE, until="y", target=1.0), "claims.c.on: y: no such metric"),
+    (claim("slope", **{**SLOPE, "points": {}}), "claims.c.on: kappa: no such metric"),
+    (claim("slope", **SLOPE, over={"A": "B"}), "claims.c.over: write one row for each of points:"),
+    (claim("slope", **{**SLOPE, "at_most": None}), "claims.c: write at_least:, at_most: or both"),
+    (claim("between", metric="loss"), "claims.c: write at_least:, at_most: or both"),
+    (claim("first", metric="loss", on="calls", than=["B"]), "claims.c: write either value: or"),
+    (claim("first", metric="loss", on="calls", than=["B"], value=1.0, gain=0.5),
+     "claims.c: write either value: or gain:"),
+    # what the schema refuses
+    (claim("above", metric="loss", than=[]), "claims.c.than: list should have at least 1 item"),
+    (claim("below", metric="loss", than=[]), "claims.c.than: list should have at least 1 item"),
+    (claim("first", metric="loss", on="x", than=[], value=1.0), "claims.c.than: list should have"),
+    (claim("order", metric="loss"), "claims.c.rows: list should have at least 2 items"),
+    (claim("close", every=["loss"], within=1.0), "claims.c.rows: list should have at least 2"),
+    (claim("close", every=[], within=1.0, rows=["A", "B"]), "claims.c.every: list should have"),
+    (claim("converges", metric="loss", within=1.0, rows=[]), "claims.c.rows: list should have"),
+    (claim("converges", metric="loss", within=1.0, variants=[]), "claims.c.variants: list should"),
+    (claim("converges", metric="loss", within=1.0, budgets=[]), "claims.c.budgets: list should"),
+    (claim("converges", metric="loss", within=0.0), "claims.c.within=0.0: input should be greater"),
+    (claim("slope", **SLOPE, after=1.0), "claims.c.after=1.0: input should be less than 1"),
+    (claim("slope", **SLOPE, after=-0.5), "claims.c.after=-0.5: input should be greater than or"),
+    ({"columns": []}, "columns: list should have at least 1 item"),
+    ({"figure": {"metrics": []}}, "figure.metrics: list should have at least 1 item"),
+    ({"figure": {"metrics": ["x"], "axes": []}}, "figure.axes: list should have at least 1 item"),
+    ({"rows": {}}, "rows: dictionary should have at least 1 item"),
+    ({"variants": {}}, "variants: dictionary should have at least 1 item"),
+    ({"budgets": {}}, "budgets: dictionary should have at least 1 item"),
+    ({"grid": {"a": []}}, "grid.a: list should have at least 1 item"),
+    ({"rows": {"A": {"method": "bome", "only": []}}}, "rows.A.only: list should have at least 1"),
+    ({"rows": {"A": {"method": "bome", "at": []}}}, "rows.A.at: list should have at least 1 item"),
+    ({"deterministic": 1}, "deterministic=1: input should be a valid boolean"),
+    ({"budgets": {"short": {"minutes": 0.0}}}, "budgets.short.minutes=0.0: input should be great"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSetting) as error:
+        spec(**changes)
+    assert str(error.value).startswith(f"p/a.yaml: {message}")
+
+
+def test_a_method_has_a_colour_and_a_spec_does_not_change() -> None:
+    with pytest.raises(BadSetting, match=r"bome\.colour=red: string should match pattern"):
+        specs._model(Method, {"label": "l", "colour": "red"}, FILE, "bome")
+    with pytest.raises(BadSetting, match=r"^p/a\.yaml: bome\.colour: is missing$"):
+        specs._model(Method, {"label": "l"}, FILE, "bome")
+    with pytest.raises(ValidationError):
+        spec().title = "another"
+
+
+def test_what_is_assumed() -> None:
+    found = spec(**claim("converges", metric="loss", within=1.0))
+    row, scale, one = found.rows["A"], found.budgets["short"], found.claims["c"]
+    assert (found.note, found.deterministic, found.set, found.grid) == ("", False, {}, None)
+    assert found.select is None
+    assert (row.only, row.at) == (["paper", "code"], ["smoke", "short", "full"])
+    assert (row.line, row.pending, row.published, row.set, row.grid) == (False, None, {}, {}, None)
+    assert (scale.seeds, scale.set, scale.grid) == (1, {}, None)
+    assert found.figure.axes == ["step", "seconds", "calls"]
+    assert (found.figure.log, found.figure.trajectory) == ([], None)
+    assert (one.variants, one.budgets, one.failing) == (["paper", "code"], ["short", "full"], {})
+    assert METHODS["bome"].dash == "solid"
+    assert (METRICS["toy"]["x"].better, METRICS["toy"]["x"].percent) == ("neither", False)
+
+    def dumped(kind: str, **more: Any) -> dict[str, Any]:
+        return spec(**claim(kind, metric="loss", **more)).claims["c"].model_dump()
+
+    assert dumped("above", than=["B"])["margin"] == 0.0
+    below = dumped("below", than=["B"])
+    assert (below["factor"], below["margin"]) == (1.0, 0.0)
+    assert dumped("order", rows=["A", "B"])["margin"] == 0.0
+    assert dumped("converges", within=1.0)["to"] == 0.0
+    assert dumped("does_not_converge", beyond=1.0)["to"] == 0.0
+    assert dumped("first", on="calls", than=["B"], value=1.0)["factor"] == 1.0
+    assert dumped("slope", against="step", at_most=1.0)["after"] == 0.5
+
+
+def test_the_names_that_a_claim_needs() -> None:
+    def needs(kind: str, **more: Any) -> tuple[list[str], list[str]]:
+        one = spec(**claim(kind, **more)).claims["c"]
+        return one.mentioned, one.metrics
+
+    assert needs("converges", metric="loss", within=1.0) == (["A"], ["loss"])
+    assert needs("above", metric="loss", than=["B"]) == (["A", "B"], ["loss"])
+    close = needs("close", every=["loss", "x"], within=1.0, rows=["A", "B"])
+    assert close == (["A", "B"], ["loss", "x"])
+    first = needs("first", metric="loss", on="calls", than=["B"], value=1.0)
+    assert first == (["A", "B"], ["loss", "calls"])
+    over = {"A": "B", "B": "A"}
+    assert needs("slope", **SLOPE, over=over) == (["A", "B"], ["loss"])
+    assert needs("slope", **SLOPE, until="x", target=1.0)[1] == ["loss", "x"]
+    alone = {"metric": "loss", "against": "step", "at_most": 1.0}
+    assert needs("slope", **alone) == (["A"], ["loss", "step"])
+
+
+def test_a_metrics_name() -> None:
+    """The task's own, then what every run has, then what the name says."""
+    assert BOOK.metric("toy", "loss").label == "test loss"
+    assert BOOK.metric("toy", "calls/grad_f").label == "own gradients"
+    assert BOOK.metric("other", "calls") == METRICS["any"]["calls"]
+    assert BOOK.metric("toy", "calls").better == "lower"
+    assert BOOK.metric("toy", "samples/hvp_g") == Metric(label="samples hvp g")
+
+
+def test_which_artifacts_are_asked_for() -> None:
+    """By id or by paper, in the order that is asked for; all, if none is."""
+    every = {key: specs.Artifact(key, spec(), FILE) for key in ("p/fig1", "p/fig2", "q/fig1")}
+    book = Book(every, METRICS, METHODS)
+
+    def asked(*names: str) -> list[str]:
+        return [artifact.id for artifact in specs.find(book, names)]
+
+    assert asked() == ["p/fig1", "p/fig2", "q/fig1"]
+    assert asked("q", "p/fig2") == ["q/fig1", "p/fig2"]
+    assert asked("p") == ["p/fig1", "p/fig2"]
+    there = "there is p/fig1, p/fig2, q/fig1"
+    hints = {"q/fg1": "did you mean q/fig1? ", "zzz": "there is", "p/fig": "did you mean p/fig"}
+    for name, hint in hints.items():
+        with pytest.raises(BadSetting) as error:
+            asked("p", name)
+        assert str(error.value).startswith(f"{name}: no such artifact; {hint}")
+        assert str(error.value).endswith(there)
+
+
+def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\nb:\n  c: 1\n  c: 2\n")
+    with pytest.raises(BadSetting, match=r"a\.yaml: line 4: c is there twice$"):
+        specs._read(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "null"), (True, "true"), (False, "false"), ([], "[]"), ([1, 2.5, "x"], "[1,2.5,x]"),
+        (1e-4, "0.0001"), (3, "3"), ("a b", "a b"),
+    ],
+)  # fmt: skip
+def test_an_override_is_in_hydras_grammar(value: Any, said: str) -> None:
+    assert specs.override("a.b", value) == f"a.b={said}"
+
+
+# grid points
+
+
+def chosen(found: list[Point]) -> list[dict[str, Any]]:
+    return [dict(point.chosen) for point in found]
+
+
+def test_later_settings_count() -> None:
+    """Spec, variant, row, the row's variant, budget, the row's budget: each over those before."""
+    keys = "abcdef"
+    layers = [dict.fromkeys(keys[i:], i) for i in range(6)]
+    row = {
+        "method": "bome_T1", "set": layers[2], "paper": {"set": layers[3]},
+        "code": {"set": {"z": 9}}, "budgets": {"short": layers[5], "full": {"a": 99}},
+    }  # fmt: skip
+    found = spec(
+        set=layers[0],
+        variants={"paper": {"set": layers[1]}, "code": {}},
+        budgets={"short": {"minutes": 1.0, "set": layers[4]}, "full": {"minutes": 1.0}},
+        rows={"A": row},
+    )
+    paper, code = points(found, BOOK, "short")
+    task = {"task": "toy", "algorithm": "bome"}
+    assert dict(paper.settings) == task | dict(zip(keys, range(6)))
+    assert dict(code.settings) == task | {"a": 0, "b": 0, "c": 2, "d": 2, "e": 4, "f": 5, "z": 9}
+    assert (paper.variant, paper.row, paper.chosen) == ("paper", "A", ())
+    full = next(points(found, BOOK, "full"))
+    assert dict(full.settings) == task | {"a": 99, "b": 1, "c": 2, "d": 3, "e": 3, "f": 3}
+    plain = spec(rows={"A": {"method": "bome", "set": {"algorithm": "other"}}})
+    assert dict(next(points(plain, BOOK, "short")).settings)["algorithm"] == "other"
+
+
+SELECT = {"metric": "loss", "best": "lowest"}
+
+
+@pytest.mark.parametrize(
+    ("row", "variant", "expected"),
+    [
+        ({}, {}, 1),
+        ({}, {"grid": {"g": [2]}}, 2),
+        ({"grid": {"g": [3]}}, {"grid": {"g": [2]}}, 3),
+        ({"grid": {"g": [3]}, "paper": {"grid": {"g": [4]}}}, {"grid": {"g": [2]}}, 4),
+        ({"code": {"grid": {"g": [4]}}}, {}, 1),
+        ({"grid": {}}, {}, None),  # an empty grid is one
+        ({"line": True}, {"grid": {"g": [2]}}, None),  # a reference line is not tuned
+        ({"line": True, "grid": {"g": [3]}}, {}, 3),  # but by its own
+    ],
+)
+def test_which_grid_counts(row: Any, variant: Any, expected: int | None) -> None:
+    found = spec(
+        grid={"g": [1]}, select=SELECT, variants={"paper": variant},
+        rows={"A": {"method": "bome", **row}},
+    )  # fmt: skip
+    wanted: list[dict[str, Any]] = [{} if expected is None else {"g": expected}]
+    assert chosen(list(points(found, BOOK, "short"))) == wanted
+
+
+def test_every_point_of_a_grid_and_a_budgets_part_of_it() -> None:
+    budgets = {
+        "smoke": {"minutes": 1.0, "grid": {"b": [9], "other": [1]}},
+        "short": {"minutes": 1.0},
+        "full": {"minutes": 1.0, "grid": {}},
+    }
+    found = spec(
+        grid={"a": [1, 2], "b": [3, 4]}, select=SELECT, budgets=budgets, variants={"paper": {}},
+        rows={"A": {"method": "bome"}},
+    )  # fmt: skip
+    pairs = [{"a": a, "b": b} for a in (1, 2) for b in (3, 4)]
+    assert chosen(list(points(found, BOOK, "short"))) == pairs
+    assert chosen(list(points(found, BOOK, "smoke"))) == [{"b": 9}]
+    assert chosen(list(points(found, BOOK, "full"))) == [{}]
+
+
+def test_which_rows_run() -> None:
+    rows = {
+        "all": {}, "code": {"only": ["code"]}, "short": {"at": ["short"]},
+        "full": {"at": ["full", "smoke"]}, "later": {"pending": "not built"},
+    }  # fmt: skip
+    found = spec(
+        rows={name: {"method": "bome", **row} for name, row in rows.items()},
+        budgets={"short": {"minutes": 1.0}, "full": {"minutes": 1.0}},
+    )
+    assert [(p.variant, p.row) for p in points(found, BOOK, "short")] == [
+        ("paper", "all"), ("paper", "short"), ("code", "all"), ("code", "code"), ("code", "short"),
+    ]  # fmt: skip
+    assert [(p.variant, p.row) for p in points(found, BOOK, "full")] == [
+        ("paper", "all"), ("paper", "full"), ("code", "all"), ("code", "code"), ("code", "full"),
+    ]  # fmt: skip
+
+
+# files
+
+
+def test_a_spec_over_a_spec_joins_mappings_and_replaces_all_else(tmp_path: Path) -> None:
+    (tmp_path / "_deep.yaml").write_text("{a: 1, b: {c: 2, d: [1, 2], g: {h: 1}}, z: 0}")
+    (tmp_path / "_base.yaml").write_text("{extends: _deep, b: {c: 3, e: 4}, x: null}")
+    top = tmp_path / "top.yaml"
+    top.write_text("{extends: _base, b: {d: [5], g: 6}, a: {k: 1}, y: 2}")
+    assert specs._extended(top) == {
+        "a": {"k": 1}, "b": {"c": 3, "d": [5], "g": 6, "e": 4}, "z": 0, "x": None, "y": 2,
+    }  # fmt: skip
+    assert list(specs._extended(top)) == ["a", "b", "z", "x", "y"]  # the order of the base
+
+
+@pytest.mark.parametrize("content", ["{extends: top}", "{extends: _other}"])
+def test_specs_that_extend_one_another_are_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "_other.yaml").write_text("{extends: top}")
+    top = tmp_path / "top.yaml"
+    top.write_text(content)
+    with pytest.raises(BadSetting, match=r"\.yaml: extends: top extends this file"):
+        specs._extended(top)
+
+
+def test_lists_that_are_pairs_and_files_that_are_not_there(tmp_path: Path) -> None:
+    content = {"x_range": [1, 2], "a": [{"goal": [0, 1]}, {"goal": None}], "b": [3, 4]}
+    assert specs._tuples(content) == {
+        "x_range": (1, 2), "a": [{"goal": (0, 1)}, {"goal": None}], "b": [3, 4],
+    }  # fmt: skip
+    with pytest.raises(BadSetting, match=r"none\.yaml: No such file"):
+        specs._read(tmp_path / "none.yaml")
+    assert specs.shown(Path.cwd() / "a" / "b.yaml") == "a/b.yaml"
+    assert specs.shown(tmp_path / "b.yaml") == str(tmp_path / "b.yaml")
+
+
+def test_books_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"there is no <paper>/<artifact>\.yaml in it"):
+        specs.load_book(tmp_path)
+    with pytest.raises(BadSetting, match="nowhere: there is no such folder"):
+        specs.load_book(tmp_path / "nowhere")
+
+
+def test_a_folder_may_have_names_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "metrics.yaml").write_text("{any: {}, toy: {loss: {label: l}}}")
+    (tmp_path / "methods.yaml").write_text('{bome: {label: B, colour: "#000000"}}')
+    (tmp_path / "p").mkdir()
+    content = copy.deepcopy(GOOD) | {"rows": {"A": {"method": "bome"}}}
+    (tmp_path / "p" / "a.yaml").write_text(str(content))
+    (tmp_path / "p" / "_b.yaml").write_text("{}")
+    book = specs.load_book(tmp_path)
+    assert list(book.artifacts) == ["p/a"]
+    assert book.artifacts["p/a"].id == "p/a"
+    assert book.artifacts["p/a"].file == tmp_path / "p" / "a.yaml"
+    assert (book.metrics["toy"]["loss"].label, book.methods["bome"].label) == ("l", "B")
+    (tmp_path / "methods.yaml").write_text("{bome: {label: B}}")
+    with pytest.raises(BadSetting, match=r"methods\.yaml: bome\.colour: is missing"):
+        specs.load_book(tmp_path)
+    (tmp_path / "metrics.yaml").write_text("{any: {}, toy: {loss: {label: 3}}}")
+    with pytest.raises(BadSetting, match=r"metrics\.yaml: toy\.loss\.label=3: input should be"):
+        specs.load_book(tmp_path)
