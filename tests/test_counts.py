@@ -51,9 +51,7 @@ def with_closed_forms(descend: bool) -> Task:
     """f's closed forms are twice, and g's three times what they are of."""
 
     def fall(slope: Callable[..., Tensor], factor: float) -> Any:
-        def descended(
-            x: Tensor, y: Tensor, batch: Batch, lr: float, onto: Tensor | None
-        ) -> Tensor:
+        def descended(x: Tensor, y: Tensor, batch: Batch, lr: float, onto: Tensor | None) -> Tensor:
             start = y if onto is None else onto
             return start - lr * factor * slope(x, y, batch) + 1000  # marked once more
 
@@ -119,9 +117,7 @@ QUESTIONS: dict[str, Case] = {
     ),
     "descend_penalised": (
         lambda o: o.descend_penalised(X, Y, XI, ZETA, 0.3, 7.0),
-        lambda f, g, m: (
-            Y - 0.3 * (f * at.f_y(X, Y, XI) + 7.0 * g * at.g_y(X, Y, ZETA)) + 2 * m
-        ),
+        lambda f, g, m: Y - 0.3 * (f * at.f_y(X, Y, XI) + 7.0 * g * at.g_y(X, Y, ZETA)) + 2 * m,
         {"grad_f": 1, "grad_g": 1},
     ),
     "g_yy, twice": (
@@ -184,7 +180,8 @@ def test_each_question(question: str, kind: str, grad: bool) -> None:
     if expected is not None:
         equal(found, expected)
     counted(oracle, calls)
-    assert not (X.requires_grad or Y.requires_grad)
+    assert not X.requires_grad
+    assert not Y.requires_grad
 
 
 def test_counts_add_up_and_start_at_nothing() -> None:
