@@ -1,4 +1,4 @@
-"""What a run leaves on disk: whole or not at all, in a safe order, under its name, and read back."""
+"""What a run leaves on disk: whole or not at all, in a safe order, under its name, read back."""
 
 import errno
 import json
@@ -401,7 +401,8 @@ def test_a_checkpoint_of_another_run_is_refused(name: str, like: Any, tmp_path: 
 @pytest.mark.parametrize(
     "damage",
     [
-        {"step": -1}, {"step": 2.0}, {"step": True}, {"calls": {"lmo": -1}}, {"calls": {"lmo": 1.0}},
+        {"step": -1}, {"step": 2.0}, {"step": True}, {"calls": {"lmo": -1}},
+        {"calls": {"lmo": 1.0}},
         {"samples": {"grad_f": -1}}, {"samples": {"grad_f": "1"}}, {"seconds": 1},
         {"cpu_seconds": 1}, {"seconds": None}, {"totals": {"regret": 1}}, {"leaves": 3},
         {"best": (1.0,)},
