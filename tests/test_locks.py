@@ -34,11 +34,21 @@ def test_a_lock_says_whose_it_is_and_goes_when_it_is_given_back(tmp_path: Path) 
         assert set(said) == {"host", "process", "since"}
         assert (said["host"], said["process"]) == (socket.gethostname(), os.getpid())
         since = datetime.fromisoformat(said["since"])
+        assert since.microsecond == 0
         assert abs((datetime.now(UTC) - since).total_seconds()) < 60
         words = f"process {os.getpid()} on {socket.gethostname()} since {said['since']}"
         assert lock.holder(tmp_path) == words
     assert lock.holder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_can_be_read_by_all_and_written_by_its_owner(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with lock.held(tmp_path):
+            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
 
 
 def test_a_second_one_is_refused_after_five_tries(tmp_path: Path, naps: list[float]) -> None:

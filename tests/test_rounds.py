@@ -318,6 +318,9 @@ def test_a_ledger_is_entered_at_its_own_steps_and_read_in_each_row() -> None:
     assert driven.at == [0, 5, 10]
     assert entered(counting(), driven.end) is driven.end
     assert entered(task, driven.end) is driven.end  # step 10 is none of its steps
+    without = driven.end._replace(step=9, table=None)  # from a checkpoint of before there was one
+    assert entered(task, without) is without
+    assert "entries" not in row(task, without)
 
 
 @pytest.mark.parametrize(

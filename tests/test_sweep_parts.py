@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 import bench.sweep as sweep
-from bench import lanes, lock, record
+from bench import codes, lanes, launchers, lock, record
 from bench.settings import BadSetting
 from bench.sweep import Job, Outcome, Task
 
@@ -269,6 +270,7 @@ def test_what_is_to_start_again_does_so_unless_it_has_begun(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """So for a run by itself and for lanes; the note is empty while they are made."""
     made: list[Any] = []
@@ -296,6 +298,7 @@ def test_what_is_to_start_again_does_so_unless_it_has_begun(
     assert made[1:] == [[again, again]]
     assert one.note.read_text() == "{}"
     assert json.loads(other.note.read_text()) == {"status": "refused", "reason": "no graph"}
+    assert capsys.readouterr().err == "bench: no graph\n"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), ArithmeticError("bad luck")])
@@ -380,3 +383,161 @@ def test_a_table_of_many_shows_what_is_not_well(
     assert shown(failed, tmp_path / "s", capsys)[-1].startswith("run.retry_failed=true")
     well = [Outcome(k, f"seed={k}", "n", "done", None) for k in range(4)]
     assert shown(well, tmp_path / "s", capsys) == ["4 runs: 4 done"]
+
+
+class Sweep:
+    """`carry_out` without Hydra: five runs of seeds, of which 1 is refused, 2 has ended and 4 is 0
+    once more."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int = 1):
+        self.tmp_path, self.folder = tmp_path, tmp_path / "sweep"
+        self.started: list[Task] = []
+        self.happens: Callable[[Task], None] = self.well
+        names = ["n0", None, "n2", "n3", "n0"]
+        self.jobs = [
+            Job(k, f"seed={k}", config(), name, tmp_path / str(name))
+            if name
+            else Job(k, f"seed={k}", refused="seed=1: bad")
+            for k, name in enumerate(names)
+        ]
+        for job in self.jobs:
+            if job.config is not None:
+                job.config["seed"], job.config["vectorize"] = job.number % 4, ["algorithm.lr"]
+        (tmp_path / "n2").mkdir()
+        summary(tmp_path / "n2", "done")
+        monkeypatch.setattr(
+            sweep, "planned", lambda compose, overrides: self.jobs[: len(overrides)]
+        )
+        monkeypatch.setattr(sweep, "place", lambda config: ("", tmp_path / f"n{config['seed']}"))
+        monkeypatch.setattr(
+            sweep, "ended_before", lambda config, folder: print if folder.exists() else None
+        )
+        monkeypatch.setattr(lanes, "together", self.together)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+        launcher = launchers.Launcher(self.carried, workers)
+        monkeypatch.setattr(sweep, "build", lambda node: launcher)
+
+    def together(self, configs: Sequence[Config], apart: Sequence[Any]) -> list[list[int]]:
+        self.apart = list(apart)
+        return [[k] for k in range(len(configs))]
+
+    def carried(self, tasks: Sequence[Task], folder: Path) -> None:
+        assert folder == self.folder
+        assert OmegaConf.load(folder / "multirun.yaml").hydra.sweep.dir == str(self.folder)
+        for each in tasks:
+            self.started.append(each)
+            self.happens(each)
+
+    def well(self, each: Task) -> None:
+        each.note.write_text("{}")
+        made = sweep.place(each.config)[1]
+        made.mkdir()
+        summary(made, "done")
+
+    def __call__(self, runs: int = 5) -> int:
+        folder = self.tmp_path / "sweep"
+        master = OmegaConf.create(
+            {
+                "hydra": {
+                    "launcher": {"_target_": "bench.launchers.here"},
+                    "sweep": {"dir": str(folder)},
+                    "overrides": {"task": ["seed=range(5)"]},
+                }
+            }
+        )
+        assert isinstance(master, DictConfig)
+        overrides = [(f"seed={k}", "algorithm.lr=0.1") for k in range(runs)]
+        return sweep.carry_out(lambda own: own, overrides, master)  # type: ignore[arg-type]
+
+    @property
+    def ends(self) -> list[str]:
+        told = record.read_json(self.folder / "sweep.summary.json")
+        return [run["status"] for run in told["runs"]]
+
+
+def test_a_sweep_makes_what_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Sweep(tmp_path, monkeypatch)
+    assert made() == codes.FAILED  # for the one that is refused
+    assert made.ends == ["done", "refused", "skipped", "done", "skipped"]
+    assert [each.config["seed"] for each in made.started] == [0, 3]
+    notes = made.folder / "notes"
+    assert [each.note for each in made.started] == [notes / "0.json", notes / "3.json"]
+    assert made.apart == [("seed=0",), ("seed=3",)]  # not what is to vectorise
+    since = (made.folder / "multirun.yaml").stat().st_mtime_ns
+    assert {each.since for each in made.started} == {since}
+    assert {each.config["run"]["threads"] for each in made.started} == {8}  # one worker
+    assert not notes.exists()
+    assert capsys.readouterr().err == "bench: seed=1: seed=1: bad\n"
+
+
+def test_workers_of_a_sweep_share_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sweep(tmp_path, monkeypatch, workers=2)
+    made()
+    assert {each.config["run"]["threads"] for each in made.started} == {2}
+
+
+def test_a_sweep_that_is_stopped_tells_what_became_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sweep(tmp_path, monkeypatch)
+
+    def interrupted(each: Task) -> None:
+        each.note.write_text("")
+        raise KeyboardInterrupt
+
+    made.happens = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        made()
+    assert made.ends == ["lost", "refused", "skipped", "interrupted", "skipped"]
+    assert not (made.folder / "notes").exists()
+
+
+def test_a_sweep_with_nothing_to_do_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sweep(tmp_path, monkeypatch)
+    made.jobs = [made.jobs[2]._replace(number=0)]
+    assert made(1) == codes.DONE
+    assert (made.started, made.ends) == ([], ["skipped"])
+
+
+def test_a_sweep_whose_every_run_is_refused_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sweep(tmp_path, monkeypatch)
+    made.jobs = [made.jobs[1]._replace(number=0)]
+    assert made(1) == codes.REFUSED
+    assert not made.folder.exists()
+
+
+def test_a_sweep_of_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSetting, match=r"the sweep is empty: seed=range\(5\) names no run"):
+        Sweep(tmp_path, monkeypatch)(0)
+
+
+def test_two_sweeps_of_one_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sweep(tmp_path, monkeypatch)
+    made.folder.mkdir()
+    made.folder = tmp_path / f"sweep-{os.getpid()}"
+    monkeypatch.setattr(sweep.OmegaConf, "save", lambda master, path: path.write_text(""))
+    made.carried = lambda tasks, folder: None  # type: ignore[method-assign]
+    monkeypatch.setattr(sweep, "build", lambda node: launchers.Launcher(made.carried))
+    made()
+    assert made.ends == ["interrupted", "refused", "skipped", "interrupted", "skipped"]
+
+
+def test_a_sweep_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Sweep(tmp_path, monkeypatch)
+    made.tmp_path = tmp_path / "file"
+    made.tmp_path.touch()
+    with pytest.raises(BadSetting, match=r"run\.root: cannot write .*file.* for another place"):
+        made()
+    assert made.started == []
