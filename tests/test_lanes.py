@@ -197,6 +197,15 @@ def test_each_lane_is_its_single_run(stand: type[Stand], configs: Configs) -> No
         assert (mine["name"], mine["metric"]) == (alone["name"], alone["metric"])
 
 
+def test_a_lane_that_diverges_in_its_first_step(stand: type[Stand], configs: Configs) -> None:
+    """It has not paused: nothing of it is kept but its rows; the others go on in its company."""
+    ours = configs(0.1, 1e200, 0.05, every=1, steps=2, dtype="float32")
+    performed(ours)
+    ends = [(summary(config)["status"], len(rows(config))) for config in ours]
+    assert ends == [("done", 3), ("diverged", 2), ("done", 3)]
+    assert len(stand.made) == 1
+
+
 def test_an_environment_names_the_lanes(stand: type[Stand], configs: Configs) -> None:
     ours = configs(0.1, 0.05)
     performed(ours)
