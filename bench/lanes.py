@@ -453,6 +453,7 @@ def carry_out(opened: Sequence[tuple[Opened, dict[str, Any]]]) -> None:
             while going:
                 if len(going) <= len(inside) // 2:  # the others have ended
                     inside = list(going)
+                    prepared += side.off
                     side = Side([lanes[k] for k in inside], algorithm, runs[0].compile, most)
                 many = min(asked[k][1] for k in going)
                 step = next(iter(asked.values()))[0].step

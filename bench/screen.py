@@ -79,7 +79,7 @@ def show(summary: dict[str, Any], folder: Path, remark: str = "") -> None:
     table.add_row("steps", f"{last['step']:,}")
     table.add_row("seconds of steps", f"{last['seconds']:.3g}")
     table.add_row("peak memory", f"{summary['peak_memory_mb']['process']:,.0f} MB")
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, markup=False)
     console.print(table)
     console.print(f"{folder}", highlight=False)
     if remark:

@@ -1,4 +1,7 @@
-"""The command line as a user meets it: refusals, runs, resuming, and what a folder holds."""
+"""The command line as a user meets it: refusals, runs, resuming, and what a folder holds.
+
+Most of it is called in this process; what hangs on the process itself, as a kill does, starts one.
+"""
 
 import json
 import os
@@ -17,15 +20,16 @@ from torch.utils._pytree import tree_leaves
 
 from bench.loggers import answers
 from tests.conftest import ROOT, Cli
+from tests.test_hostile import Main, Said, main  # noqa: F401  (a fixture)
 
 QUICK = ("task=toy_minimax", "run.steps=4", "run.every=2", "run.threads=1")
 
 
-def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+def refused(done: Said, *words: str) -> None:
     """Exit code 2, nothing on standard output, one line that says all of `words`."""
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
+    assert done.code == 2, done.err
+    assert done.out == ""
+    (line,) = done.err.splitlines()
     for word in words:
         assert word in line
 
@@ -62,44 +66,53 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_refused_in_one_line_and_leaves_nothing(
-    case: str, cli: Cli, tmp_path: Path
+    case: str,
+    main: Main,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     arguments, words = BAD[case]
     if case == "cuda without a GPU" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    refused(cli(*arguments), *words)
+    refused(main(*arguments, "run.threads=1"), *words)
     assert list((tmp_path / "runs").rglob("*.*")) == []
 
 
-def test_a_bad_run_of_a_sweep_does_not_stop_the_others(cli: Cli, tmp_path: Path) -> None:
-    done = cli("-m", *QUICK, "seed=0,x,1")
-    assert done.returncode == 1
-    assert "seed=x" in done.stderr
-    assert "3 runs: 2 done, 1 refused" in done.stdout
+def test_bad_input_is_refused_by_the_process(cli: Cli, tmp_path: Path) -> None:
+    """As a user starts it: nothing but the line comes out."""
+    done = cli("algorithm.etaa=3")
+    refused(Said(done.returncode, done.stdout, done.stderr), "did you mean eta?")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_bad_run_of_a_sweep_does_not_stop_the_others(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    done = main("-m", *QUICK, "seed=0,x,1")
+    assert done.code == 1
+    assert "seed=x" in done.err
+    assert "3 runs: 2 done, 1 refused" in done.out
     assert len(list((tmp_path / "runs").rglob("summary.json"))) == 2
 
 
-def test_a_root_that_is_a_file_or_cannot_be_written_is_refused(cli: Cli, tmp_path: Path) -> None:
+def test_a_root_that_is_a_file_or_cannot_be_written_is_refused(main: Main, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "file").write_text("mine")
-    refused(cli(*QUICK, f"run.root={tmp_path}/file"), "run.root", str(tmp_path / "file"))
+    refused(main(*QUICK, f"run.root={tmp_path}/file"), "run.root", str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "mine"
     if os.geteuid() == 0:  # root may write anywhere but in the kernel's own file system
         closed = Path("/sys")
     else:
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o500)
-    refused(cli(*QUICK, f"run.root={closed}/runs"), "run.root", "cannot write")
+    refused(main(*QUICK, f"run.root={closed}/runs"), "run.root", "cannot write")
 
 
 @pytest.mark.data
-def test_a_corrupt_data_file_is_refused(cli: Cli, tmp_path: Path, data_root: Path) -> None:
+def test_a_corrupt_data_file_is_refused(main: Main, tmp_path: Path, data_root: Path) -> None:  # noqa: F811
     copy = tmp_path / "data"
     shutil.copytree(data_root, copy)
     labels = copy / "MNIST/raw/train-labels-idx1-ubyte"
     content = bytearray(labels.read_bytes())
     content[1000] ^= 1
     labels.write_bytes(content)
-    done = cli("task/data=mnist", f"data.root={copy}")
+    done = main("task/data=mnist", f"data.root={copy}", "run.threads=1")
     refused(done, f"data.root={copy}", "train-labels", "not the published file")
     assert not (tmp_path / "runs").exists()
 
@@ -138,39 +151,34 @@ def test_a_run_folder_holds_what_the_readme_says(cli: Cli, tmp_path: Path) -> No
     assert {"torch", "hydra-core"} <= set(environment["packages"])
 
 
-def test_again_is_nothing_to_do_and_force_is_anew(cli: Cli, tmp_path: Path) -> None:
-    cli(*QUICK)
+def test_again_is_nothing_to_do_and_force_is_anew(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    main(*QUICK)
     run = folder(tmp_path)
     before = {f.name: f.stat().st_mtime_ns for f in run.iterdir()}
-    again = cli(*QUICK, "run.checkpoint=3", "run.threads=2")  # how, not what: the same run
-    assert "nothing to do" in again.stdout
+    again = main(*QUICK, "run.checkpoint=3", "run.threads=2")  # how, not what: the same run
+    assert "nothing to do" in again.out
     assert {f.name: f.stat().st_mtime_ns for f in run.iterdir()} == before
     rows = history(run)
-    assert cli(*QUICK, "run.force=true").returncode == 0
+    assert main(*QUICK, "run.force=true").code == 0
     assert (run / "summary.json").stat().st_mtime_ns > before["summary.json"]
     assert history(run) == rows
 
 
-def test_equal_settings_written_otherwise_are_the_same_run(cli: Cli, tmp_path: Path) -> None:
-    cli(*QUICK, "algorithm.eta=1", "algorithm.T=2")
-    done = cli(*QUICK, "algorithm.eta=1.0", "algorithm.T=2", "algorithm.inner_lr=.05")
-    assert "nothing to do" in done.stdout
+def test_equal_settings_written_otherwise_are_the_same_run(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    main(*QUICK, "algorithm.eta=1", "algorithm.T=2")
+    done = main(*QUICK, "algorithm.eta=1.0", "algorithm.T=2", "algorithm.inner_lr=.05")
+    assert "nothing to do" in done.out
 
 
-KILLED = {
-    "bome": ("run.dtype=float32",),
-    "aid_cg": ("algorithm.batch=32", "algorithm.outer.rule=adam", "algorithm.outer.lr=.01"),
-    "penalty": ("algorithm.T=3",),
-}
-
-
-@pytest.mark.parametrize("algorithm", KILLED)
-def test_a_killed_run_goes_on_to_the_same_bits(algorithm: str, cli: Cli, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    """A real process and a real kill, once: that each method goes on exactly is held by
+    tests/test_algorithms.py. Batches, and a memory in the state."""
     arguments = (
-        f"algorithm={algorithm}", "run.steps=120", "run.every=7", "run.checkpoint=0",
-        "run.threads=1", "task.references=false", "task.pretraining.steps=10", *KILLED[algorithm],
+        "algorithm=aid_cg", "algorithm.batch=32", "algorithm.outer.rule=adam",
+        "algorithm.outer.lr=.01", "run.steps=120", "run.every=7", "run.checkpoint=0",
+        "run.threads=1", "task.references=false", "task.pretraining.steps=10",
     )  # fmt: skip
-    assert cli(*arguments, f"run.root={tmp_path}/whole").returncode == 0
+    assert main(*arguments, f"run.root={tmp_path}/whole").code == 0
     whole = folder(tmp_path, "whole")
 
     slow = f"import time, bench.run as r; f = r.advance\n{SLOWED}"
@@ -189,7 +197,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(algorithm: str, cli: Cli, tmp_pat
     done = len(history(killed))
     assert 1 < done < len(history(whole))
 
-    assert cli(*arguments, f"run.root={tmp_path}/killed").returncode == 0
+    assert main(*arguments, f"run.root={tmp_path}/killed").code == 0
     assert history(killed) == history(whole)
     assert all(torch.equal(a, b) for a, b in zip(state(killed), state(whole), strict=True))
 
@@ -205,94 +213,107 @@ main()
 """
 
 
-def interrupted(cli: Cli, tmp_path: Path) -> Path:
+def interrupted(main: Main, tmp_path: Path) -> Path:  # noqa: F811
     """A run folder as a kill leaves it: some rows, a checkpoint, no summary."""
-    cli(*QUICK)
+    main(*QUICK)
     run = folder(tmp_path)
     (run / "summary.json").unlink()
     return run
 
 
-def test_a_damaged_checkpoint_is_refused_and_kept(cli: Cli, tmp_path: Path) -> None:
-    run = interrupted(cli, tmp_path)
+def test_a_damaged_checkpoint_is_refused_and_kept(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    run = interrupted(main, tmp_path)
     whole = (run / "checkpoint.pt").read_bytes()
     (run / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
     before = {f.name: f.read_bytes() for f in run.iterdir()}
-    refused(cli(*QUICK), "checkpoint.pt cannot be read", "run.force=true")
+    refused(main(*QUICK), "checkpoint.pt cannot be read", "run.force=true")
     assert {f.name: f.read_bytes() for f in run.iterdir()} == before
-    assert cli(*QUICK, "run.force=true").returncode == 0
+    assert main(*QUICK, "run.force=true").code == 0
 
 
-def test_a_checkpoint_of_another_run_is_refused(cli: Cli, tmp_path: Path) -> None:
-    run = interrupted(cli, tmp_path)
+def test_a_checkpoint_of_another_run_is_refused(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    run = interrupted(main, tmp_path)
     content = torch.load(run / "checkpoint.pt", weights_only=True)
     torch.save(content | {"name": "another"}, run / "checkpoint.pt")
-    refused(cli(*QUICK), "not of this run")
+    refused(main(*QUICK), "not of this run")
 
 
-def test_a_history_cut_short_is_mended(cli: Cli, tmp_path: Path) -> None:
+def test_a_history_cut_short_is_mended(main: Main, tmp_path: Path) -> None:  # noqa: F811
     """The checkpoint is of the last step: rows are whole again or were never lost."""
-    run = interrupted(cli, tmp_path)
+    run = interrupted(main, tmp_path)
     content = torch.load(run / "checkpoint.pt", weights_only=True)
     rows = history(run)
     with (run / "history.jsonl").open("a") as file:
         file.write('{"step": 6, "sec')
     assert content["step"] == 4
-    assert cli(*QUICK).returncode == 0
+    assert main(*QUICK).code == 0
     assert history(run) == rows
 
 
-def test_other_packages_or_threads_are_noted_on_going_on(cli: Cli, tmp_path: Path) -> None:
-    run = interrupted(cli, tmp_path)
+def test_other_packages_or_threads_are_noted_on_going_on(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    run = interrupted(main, tmp_path)
     environment = json.loads((run / "environment.json").read_text())
     environment["packages"]["torch"] = "1.0"
     (run / "environment.json").write_text(json.dumps(environment))
-    done = cli(*QUICK, "run.threads=2")
-    assert "goes on under another packages" in done.stderr
+    done = main(*QUICK, "run.threads=2")
+    assert "goes on under another packages" in done.err
     (note,) = json.loads((run / "environment.json").read_text())["continued"]
     assert note["changed"]["packages"][0]["torch"] == "1.0"
     assert "threads" not in note["changed"]  # it went on with the recorded number
 
 
-def test_a_diverging_run_says_so(cli: Cli, tmp_path: Path) -> None:
-    arguments = ("task=quadratic", "algorithm=itd", "algorithm.outer.lr=1e30", "run.steps=40")
-    done = cli(*arguments)
-    assert done.returncode == 1
+def test_a_diverging_run_says_so(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    arguments = (
+        "task=quadratic",
+        "algorithm=itd",
+        "algorithm.outer.lr=1e30",
+        "run.steps=40",
+        "run.threads=1",
+    )
+    done = main(*arguments)
+    assert done.code == 1
     summary = json.loads((folder(tmp_path) / "summary.json").read_text())
     assert summary["status"] == "diverged"
-    assert re.search(r"not finite at step \d+", done.stdout)
-    assert cli(*arguments).returncode == 1  # told again, not tried again
+    assert re.search(r"not finite at step \d+", done.out)
+    assert main(*arguments).code == 1  # told again, not tried again
 
 
 @pytest.mark.parametrize("clock", ["seconds", "cpu_seconds"])
-def test_a_time_budget_ends_a_run(cli: Cli, tmp_path: Path, clock: str) -> None:
-    cli("task=toy_coreset", "run.steps=1000000", "run.every=100", f"run.{clock}=0.5")
+def test_a_time_budget_ends_a_run(main: Main, tmp_path: Path, clock: str) -> None:  # noqa: F811
+    main(
+        "task=toy_coreset",
+        "run.steps=1000000",
+        "run.every=100",
+        "run.threads=1",
+        f"run.{clock}=0.3",
+    )
     last = json.loads((folder(tmp_path) / "summary.json").read_text())["last"]
-    assert 0.5 <= last[clock] < 5
+    assert 0.3 <= last[clock] < 5
     assert last["step"] < 1_000_000
 
 
-def test_a_run_ends_where_its_target_is_reached(cli: Cli, tmp_path: Path) -> None:
+def test_a_run_ends_where_its_target_is_reached(main: Main, tmp_path: Path) -> None:  # noqa: F811
     """At the first measurement at or below it; killed after that row, it does not go on."""
     command = (
         "task=quadratic", "algorithm=itd", "algorithm.inner_lr=0.5", "run.steps=100000",
         "run.every=2", "run.until=hypergradient_norm", "run.target=0.5", "run.checkpoint=0",
+        "run.threads=1",
     )  # fmt: skip
-    done = cli(*command)
-    assert done.returncode == 0, done.stderr
+    done = main(*command)
+    assert done.code == 0, done.err
     (found,) = (tmp_path / "runs").rglob("summary.json")
     rows = [json.loads(line) for line in (found.parent / "history.jsonl").read_text().splitlines()]
     assert rows[-1]["hypergradient_norm"] <= 0.5 < rows[-2]["hypergradient_norm"]
     found.unlink()
-    again = cli(*command)
-    assert again.returncode == 0, again.stderr
+    again = main(*command)
+    assert again.code == 0, again.err
     assert json.loads(found.read_text())["last"]["step"] == rows[-1]["step"]
-    other = cli(*command, "run.target=0.25")
-    assert other.returncode == 0
+    other = main(*command, "run.target=0.25")
+    assert other.code == 0
     assert len(list((tmp_path / "runs").rglob("summary.json"))) == 2
 
 
-def test_help_imports_nothing_heavy(cli: Cli) -> None:
+def test_help_imports_nothing_heavy() -> None:
     """What makes --help quick; the time itself is not asserted."""
     code = (
         "import sys; sys.argv = ['bench', '--help']\n"

@@ -53,6 +53,49 @@ def test_everything_else_gives_plain_tensors(pulls: list[Tensor]) -> None:
     assert "4." in repr(a)
 
 
+@pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_a_sum_is_the_gradient_of_the_sum(signs: tuple[int, int], pulls: list[Tensor]) -> None:
+    """J^T (u + v) and J^T (u - v), either way round, for one pull."""
+    a, b = made(pulls)
+    first = a if signs[0] > 0 else b - a - b
+    found = first + b if signs[1] > 0 else first - b
+    assert isinstance(found, Deferred)
+    u, v = torch.tensor([1.0, 2.0]).double(), torch.tensor([-1.0, 0.5]).double()
+    assert torch.equal(found.value(), (signs[0] * u + signs[1] * v) @ J)
+    assert torch.equal(pulls[0], signs[0] * u + signs[1] * v)
+
+
+def test_a_value_is_worked_out_once_and_kept(pulls: list[Tensor]) -> None:
+    a, _ = made(pulls)
+    assert a.value() is a.value()
+    assert torch.equal(a * 1, a.value())
+    assert len(pulls) == 1
+
+
+def test_a_multiple_of_a_sum_is_none(pulls: list[Tensor]) -> None:
+    """torch.add(a, b, alpha=2) is a + 2 b, which no sum of the u is."""
+    a, b = made(pulls)
+    found = torch.add(a, b, alpha=2)
+    assert type(found) is Tensor
+    assert torch.equal(found, a.value() + 2 * b.value())
+    assert torch.equal(torch.sub(a, b, alpha=2), a.value() - 2 * b.value())
+
+
+def test_in_lists_and_by_name_they_are_plain(pulls: list[Tensor]) -> None:
+    a, b = made(pulls)
+    both = torch.stack([a, b])
+    assert type(both) is Tensor
+    assert torch.equal(both, torch.stack([a.value(), b.value()]))
+    assert torch.equal(torch.where(LIKE == 0, input=a, other=b), a.value())
+
+
+def test_a_gradient_looks_like_the_variable_it_is_of(pulls: list[Tensor]) -> None:
+    like = torch.zeros(2, 3, dtype=torch.float32)
+    found = Deferred(lambda u: u.float(), like.double(), like)
+    assert (found.shape, found.dtype, found.device) == (like.shape, like.dtype, like.device)
+    assert ((found + found).shape, (found + found).dtype) == (like.shape, like.dtype)
+
+
 class State(NamedTuple):
     x: Tensor
     y: Tensor

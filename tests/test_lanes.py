@@ -1,0 +1,540 @@
+"""Lanes as runs of their own: times shared out, ends apart, folders, and who goes with whom.
+
+What takes the steps is a stand-in with a clock that is made up; tests/test_vectorize.py has the
+batched steps themselves.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from bench import lanes, launch, lock, record, stop
+from bench.lanes import Apart, Lane, TooLarge
+from bench.run import Standing, advance
+from bench.settings import BadSetting, build
+from bench.symbols import At, NoGraph, Notes, Number
+
+Config = dict[str, Any]
+RATES = (0.3, 0.1, 1e200, 0.05)  # ends early, goes on, diverges, goes on
+
+
+class Clock:
+    """Wall and CPU time, which only move where it is said."""
+
+    wall, cpu = 50.0, 20.0
+
+
+class Stand:
+    """In place of `lanes.Side`: a call takes 12 s and 24 CPU s a step, whatever it holds."""
+
+    made: list["Stand"]
+    clock: Clock
+    refuses: Callable[[Sequence[Lane]], None]
+    recording_at = -1  # a step whose form is new: 6 s more, which are none of the steps'
+    breaks: Callable[[int], None]
+
+    def __init__(
+        self, own: Sequence[Lane], algorithm: Any, compile: bool = False, most: float = 0.0
+    ):
+        self.lanes, self.compile, self.most, self.off = list(own), compile, most, 0.0
+        self.algorithm = algorithm
+        self.calls: list[tuple[int, int]] = []
+        self.made.append(self)
+
+    def ready(self, standings: Sequence[Standing]) -> None:
+        assert len(standings) == len(self.lanes)
+        Stand.refuses(self.lanes)
+
+    def __call__(self, standings: Sequence[Standing], many: int) -> list[Standing]:
+        assert len({s.step for s in standings}) == 1
+        step = standings[0].step
+        self.calls.append((step, many))
+        Stand.breaks(step)
+        if step == self.recording_at:
+            self.off += 6
+            self.clock.wall += 6
+        self.clock.wall += 12 * many
+        self.clock.cpu += 24 * many
+        found = []
+        for lane, s in zip(self.lanes, standings, strict=True):
+            for _ in range(many):
+                s = advance(lane.task, lane.algorithm, lane.seed, s)
+            found.append(s)
+        return found
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> type[Stand]:
+    clock = Clock()
+    monkeypatch.setattr(Stand, "made", [], raising=False)
+    monkeypatch.setattr(Stand, "clock", clock, raising=False)
+    monkeypatch.setattr(Stand, "refuses", lambda own: None, raising=False)
+    monkeypatch.setattr(Stand, "breaks", lambda step: None, raising=False)
+    monkeypatch.setattr(Stand, "recording_at", -1)
+    monkeypatch.setattr(lanes, "Side", Stand)
+    monkeypatch.setattr(launch, "clock", lambda device: lambda: clock.wall)
+    monkeypatch.setattr(launch, "tried", lambda *arguments: None)
+    monkeypatch.setattr(lanes.time, "process_time", lambda: clock.cpu)
+    return Stand
+
+
+@pytest.fixture(scope="module")
+def composed() -> Config:
+    settings = (
+        "task=toy_minimax", "algorithm=optimistic_gd", "run.steps=20", "run.every=5",
+        "run.threads=1", "run.dtype=float64", "run.checkpoint=0", "run.until=distance",
+        "run.target=4", "vectorize=[algorithm.lr]",
+    )  # fmt: skip
+    with initialize_config_module("conf", version_base="1.3"):
+        return launch.resolved(compose("config", list(settings)))
+
+
+Configs = Callable[..., list[Config]]
+
+
+@pytest.fixture
+def configs(composed: Config, tmp_path: Path) -> Configs:
+    """One for each rate; `run` changes its part run."""
+
+    def made(*rates: float, root: str = "runs", **run: Any) -> list[Config]:
+        found = []
+        for rate in rates or RATES:
+            config = copy.deepcopy(composed)
+            config["algorithm"]["lr"] = rate
+            config["run"] |= {"root": str(tmp_path / root), **run}
+            found.append(config)
+        return found
+
+    return made
+
+
+Said = list[tuple[int, str, str]]
+
+
+def performed(configs: Sequence[Config]) -> Said:
+    said: Said = []
+    lanes.perform(configs, lambda *what: said.append(what))
+    return sorted(said)
+
+
+def rows(config: Config) -> list[dict[str, Any]]:
+    return record.read_history(launch.place(config)[1] / "history.jsonl")
+
+
+def summary(config: Config) -> dict[str, Any]:
+    found: dict[str, Any] = record.read_json(launch.place(config)[1] / "summary.json")
+    return found
+
+
+def checkpoint_of(config: Config) -> dict[str, Any]:
+    path = launch.place(config)[1] / "checkpoint.pt"
+    found: dict[str, Any] = torch.load(path, weights_only=True)
+    return found
+
+
+def without_times(config: Config) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows(config)]
+
+
+def test_lanes_that_end_apart(stand: type[Stand], configs: Configs) -> None:
+    """The first reaches its target at step 10, the third diverges by step 5; the others go on."""
+    stand.recording_at = 7
+    ours = configs()
+    assert performed(ours) == [(k, "", "") for k in range(4)]
+    # 12 s of a step are shared by four, from step 5 by three, from step 10 by two
+    expected = {
+        0: [(0, 0, 0), (5, 15, 30), (10, 35, 70)],
+        1: [(0, 0, 0), (5, 15, 30), (10, 35, 70), (15, 65, 130), (20, 95, 190)],
+        2: [(0, 0, 0), (5, 15, 30)],
+    }
+    expected[3] = expected[1]
+    for k, times in expected.items():
+        found = rows(ours[k])
+        assert [row["step"] for row in found] == [step for step, _, _ in times]
+        assert [row["seconds"] for row in found] == pytest.approx([wall for _, wall, _ in times])
+        assert [row["cpu_seconds"] for row in found] == pytest.approx([cpu for *_, cpu in times])
+    ends = [summary(config)["status"] for config in ours]
+    assert ends == ["done", "done", "diverged", "done"]
+    assert summary(ours[2])["reason"] == "x or y is not finite at step 5 (x and y)"
+    assert summary(ours[0])["reason"] is None
+    assert all(summary(config)["amortised"] is True for config in ours)
+    assert all("compile_seconds" not in summary(config) for config in ours)
+    # half of them have ended: the others go on by themselves
+    assert [[lane.chosen["lr"] for lane in side.lanes] for side in stand.made] == [
+        list(RATES), [0.1, 0.05],
+    ]  # fmt: skip
+    assert stand.made[0].calls == [(k, 1) for k in range(10)]
+    assert stand.made[1].calls == [(k, 1) for k in range(10, 20)]
+    assert {side.most for side in stand.made} == {4 * 2**30}
+    assert {side.compile for side in stand.made} == {False}
+
+
+def test_each_lane_is_its_single_run(stand: type[Stand], configs: Configs) -> None:
+    """Rows, counts, samples and the last state."""
+    ours, single = configs(), configs(root="single")
+    performed(ours)
+    for one, other in zip(ours, single, strict=True):
+        code = launch.perform(other, brief=True)
+        assert code == (summary(one)["status"] != "done")
+        assert without_times(one) == without_times(other)
+        if summary(one)["status"] == "done":
+            mine, alone = checkpoint_of(one), checkpoint_of(other)
+            torch.testing.assert_close(mine["leaves"], alone["leaves"], rtol=0, atol=0)
+            for key in ("step", "calls", "samples", "name"):
+                assert mine[key] == alone[key]
+            last = rows(one)[-1]
+            assert [mine[k] for k in ("step", "seconds")] == [last[k] for k in ("step", "seconds")]
+        mine, alone = summary(one), summary(other)
+        assert set(mine) - set(alone) == {"amortised"}
+        assert (mine["name"], mine["metric"]) == (alone["name"], alone["metric"])
+
+
+def test_a_lane_that_diverges_in_its_first_step(stand: type[Stand], configs: Configs) -> None:
+    """It has not paused: nothing of it is kept but its rows; the others go on in its company."""
+    ours = configs(0.1, 1e200, 0.05, every=1, steps=2, dtype="float32")
+    performed(ours)
+    ends = [(summary(config)["status"], len(rows(config))) for config in ours]
+    assert ends == [("done", 3), ("diverged", 2), ("done", 3)]
+    assert len(stand.made) == 1
+
+
+def test_an_environment_names_the_lanes(stand: type[Stand], configs: Configs) -> None:
+    ours = configs(0.1, 0.05)
+    performed(ours)
+    names = [launch.place(config)[0] for config in ours]
+    for config in ours:
+        folder = launch.place(config)[1]
+        assert record.read_json(folder / "environment.json")["lanes"] == names
+        assert not (folder / lock.NAME).exists()
+    alone = configs(0.2)
+    performed(alone)
+    assert record.read_json(launch.place(alone[0])[1] / "environment.json")["lanes"] == []
+    assert "amortised" not in summary(alone[0])
+
+
+def test_what_compiling_took_is_told(stand: type[Stand], configs: Configs) -> None:
+    stand.recording_at = 7
+    ours = configs(0.3, 0.1, compile=True)
+    performed(ours)
+    assert stand.made[0].compile
+    for config in ours:
+        assert 6 <= summary(config)["compile_seconds"] < 7
+
+
+def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs) -> None:
+    """Stopped at step 7, they go on together; one that is at another step goes on alone."""
+
+    def stopping(step: int) -> None:
+        if step == 7:
+            raise stop.Preempted(15)
+
+    ours, whole = configs(0.1, 0.05, 0.3), configs(0.1, 0.05, 0.3, root="whole")
+    stand.breaks = stopping
+    for group in (ours[:2], ours[2:]):
+        with pytest.raises(stop.Preempted):
+            performed(group)
+    for config in ours:
+        folder = launch.place(config)[1]
+        status = record.read_json(folder / "status.json")
+        assert (status["status"], status["step"]) == ("preempted", 7)
+        assert status["reason"] == "stopped by SIGTERM"
+        assert checkpoint_of(config)["step"] == 7
+    (launch.place(ours[2])[1] / "checkpoint.pt").unlink()  # that one starts again
+    stand.breaks = lambda step: None
+    stand.made.clear()
+    assert performed(ours) == [(k, "", "") for k in range(3)]
+    assert [(len(side.lanes), side.calls[0]) for side in stand.made] == [(2, (7, 1)), (1, (0, 1))]
+    performed(whole)
+    for one, other in zip(ours, whole, strict=True):
+        assert without_times(one) == without_times(other)
+        assert summary(one)["status"] == "done"
+
+
+def test_a_failure_is_noted_in_every_lane_that_was_going(
+    stand: type[Stand], configs: Configs
+) -> None:
+    def breaking(step: int) -> None:
+        if step == 12:
+            raise ArithmeticError("bad luck")
+
+    stand.breaks = breaking
+    ours = configs()
+    with pytest.raises(ArithmeticError):
+        performed(ours)
+    for k in (1, 3):
+        status = record.read_json(launch.place(ours[k])[1] / "status.json")
+        assert (status["status"], status["reason"]) == ("failed", "ArithmeticError: bad luck")
+        assert "in breaking" in status["traceback"]
+    assert summary(ours[0])["status"] == "done"
+    assert summary(ours[2])["status"] == "diverged"
+
+
+def test_an_interrupt_saves_what_was_going(stand: type[Stand], configs: Configs) -> None:
+    def interrupting(step: int) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    stand.breaks = interrupting
+    ours = configs(0.1, 0.05)
+    with pytest.raises(KeyboardInterrupt):
+        performed(ours)
+    for config in ours:
+        status = record.read_json(launch.place(config)[1] / "status.json")
+        assert (status["status"], status["reason"], status["step"]) == ("interrupted", "stopped", 7)
+
+
+def test_some_are_made_while_others_cannot_be(stand: type[Stand], configs: Configs) -> None:
+    """Busy, done before, and refused: each is told, and the rest is made."""
+    ours = configs(0.1, 0.05, 0.3, 0.2)
+    performed(ours[1:2])
+    ours[2]["run"]["seconds"] = 1.0
+    stand.made.clear()
+    with lock.held(launch.place(ours[0])[1]):
+        said = performed(ours)
+    assert [(k, status) for k, status, _ in said] == [(0, "busy"), (1, ""), (2, "refused"), (3, "")]
+    assert "is being written by process" in said[0][2]
+    assert said[2][2].startswith("run.seconds=1.0: lanes share their time")
+    assert [[lane.chosen for lane in side.lanes] for side in stand.made] == [[{}]]
+    assert summary(ours[3])["status"] == "done"
+    assert not launch.place(ours[2])[1].exists()
+
+
+def test_lanes_whose_data_are_apart_go_in_groups_of_one_task(
+    stand: type[Stand], configs: Configs
+) -> None:
+    def refuse(own: Sequence[Lane]) -> None:
+        if len({id(lane.task) for lane in own}) > 1:
+            raise Apart("different")
+
+    stand.refuses = refuse  # type: ignore[assignment]
+    ours = configs(0.1, 0.2, 0.1, 0.2)
+    for config, seed in zip(ours, (0, 0, 1, 1), strict=True):
+        config["seed"] = seed
+    assert performed(ours) == [(k, "", "") for k in range(4)]
+    groups = [[lane.seed for lane in side.lanes] for side in stand.made if side.calls]
+    assert groups == [[0, 0], [1, 1]]
+    tasks = [{id(lane.task) for lane in side.lanes} for side in stand.made]
+    assert [len(found) for found in tasks] == [2, 1, 1]  # of one seed there is one task
+
+
+def test_lanes_that_are_too_large_are_halved(stand: type[Stand], configs: Configs) -> None:
+    def refuse(own: Sequence[Lane]) -> None:
+        if len(own) > 2:
+            raise TooLarge("much")
+
+    stand.refuses = refuse  # type: ignore[assignment]
+    ours = configs(0.1, 0.2, 0.15, 0.05, 0.25)
+    assert performed(ours) == [(k, "", "") for k in range(5)]
+    begun = [side for side in stand.made if side.calls and side.calls[0] == (0, 1)]
+    groups = [[lane.chosen.get("lr") for lane in side.lanes] for side in begun]
+    assert groups == [[0.1, 0.2], [None], [0.05, 0.25]]
+    assert all(len(rows(config)) > 1 for config in ours)
+
+
+def test_what_is_no_graph_is_refused_with_its_reason(stand: type[Stand], configs: Configs) -> None:
+    def refuse(own: Sequence[Lane]) -> None:
+        raise NoGraph("it looks")
+
+    stand.refuses = refuse  # type: ignore[assignment]
+    said = performed(configs(0.1, 0.2))
+    line = "vectorize=[algorithm.lr]: it looks; write vectorize=[]"
+    assert said == [(0, "refused", line), (1, "refused", line)]
+    assert not any(launch.place(config)[1].exists() for config in configs(0.1, 0.2))
+
+
+def test_a_first_step_that_is_no_graph_refuses_its_group(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(task: Any, algorithm: Any, seed: int, s: Any, setting: str, instead: str) -> None:
+        raise BadSetting(f"{setting}, {instead}, {seed}, {s.step}")
+
+    monkeypatch.setattr(launch, "tried", refused)
+    line = "vectorize=[algorithm.lr], [], 0, 0"
+    assert performed(configs(0.1, 0.2)) == [(0, "refused", line), (1, "refused", line)]
+    assert stand.made == []
+
+
+# a pair of configurations, and whether they go side by side under vectorize=KEYS
+KEYS = ["seed", "algorithm.lr", "task.noise", "algorithm.outer.lr"]
+BASE: Config = {
+    "seed": 0,
+    "vectorize": KEYS,
+    "task": {"_target_": "t", "noise": 1, "n": 4},
+    "algorithm": {"_target_": "a", "lr": 0.1, "T": 1, "outer": {"_target_": "o", "lr": 0.1}},
+    "run": {"steps": 4, "threads": 1},
+}
+PAIRS: list[tuple[dict[str, Any], bool]] = [
+    ({}, True),
+    ({"seed": 5}, True),
+    ({"task.noise": 7}, True),  # of the task whatever is to vectorise
+    ({"task.n": 5}, False),
+    ({"algorithm.lr": 0.7}, True),
+    ({"algorithm.outer.lr": 0.7}, True),
+    ({"algorithm.lr": None}, False),
+    ({"algorithm.lr": 1}, False),  # a count
+    ({"algorithm.T": 2}, False),
+    ({"algorithm.outer._target_": "p"}, False),
+    ({"run.steps": 5}, False),
+]
+
+
+def changed(base: Config, values: dict[str, Any]) -> Config:
+    found = copy.deepcopy(base)
+    for path, value in values.items():
+        *parents, last = path.split(".")
+        node = found
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+    return found
+
+
+@pytest.mark.parametrize(("values", "together"), PAIRS, ids=str)
+def test_who_goes_with_whom(values: dict[str, Any], together: bool) -> None:
+    pair = [BASE, changed(BASE, values)]
+    before = copy.deepcopy(pair)
+    assert lanes.together(pair, [(), ()]) == ([[0, 1]] if together else [[0], [1]])
+    assert lanes.together(pair, [("a=1",), ("a=2",)]) == [[0], [1]]
+    assert pair == before  # nothing is written into them
+
+
+def test_groups_keep_their_order() -> None:
+    other = changed(BASE, {"algorithm.T": 2})
+    assert lanes.together([BASE, other, BASE, other], [()] * 4) == [[0, 2], [1, 3]]
+    none = [changed(BASE, {"vectorize": []})] * 2
+    assert lanes.together(none, [(), ()]) == [[0], [1]]  # nothing is to vectorise
+    seeds = [changed(BASE, {"vectorize": ["seed"], "algorithm.lr": lr}) for lr in (0.1, 0.2)]
+    assert lanes.together(seeds, [(), ()]) == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [
+        ("algorithm.nope", "there is no such setting"),
+        ("algorithm.lr.x", "there is no such setting"),
+        ("nope", "there is no such setting"),
+        ("run.steps", "settings of the algorithm or task"),
+        ("task", "settings of the algorithm or task"),
+        ("algorithm._target_", "settings of the algorithm or task"),
+        ("vectorize", "settings of the algorithm or task"),
+    ],
+)
+def test_settings_that_cannot_be_vectorised_are_named(key: str, word: str) -> None:
+    with pytest.raises(BadSetting, match=f"vectorize={key}: .*{word}"):
+        lanes.place_of(BASE, key)
+
+
+def test_the_place_of_a_setting() -> None:
+    assert lanes.place_of(BASE, "seed") == (BASE, "seed")
+    assert lanes.place_of(BASE, "algorithm.outer.lr") == (BASE["algorithm"]["outer"], "lr")
+    assert lanes.place_of(BASE, "task.noise") == (BASE["task"], "noise")
+
+
+def test_the_numbers_of_a_method() -> None:
+    node = {"a": 0.5, "T": 3, "b": True, "c": None, "outer": {"lr": 0.1, "in": {"x": 2.0}}}
+    assert lanes.numbers_of(node) == {"a": 0.5, "outer.lr": 0.1, "outer.in.x": 2.0}
+    assert lanes.without_numbers(node) == {
+        "a": "a number", "T": 3, "b": True, "c": None,
+        "outer": {"lr": "a number", "in": {"x": "a number"}},
+    }  # fmt: skip
+    assert node["a"] == 0.5
+
+
+def test_numbers_take_the_place_of_settings() -> None:
+    notes = Notes()
+    notes.at = At(0, {"a": 0.25, "outer.lr": 0.5})
+    node = {"a": 9.0, "b": 8.0, "outer": {"lr": 7.0, "T": 2}}
+    found = lanes.with_numbers(node, ["a", "outer.lr"], notes)
+    assert (found["b"], found["outer"]["T"]) == (8.0, 2)
+    for number, key, value in ((found["a"], "a", 0.25), (found["outer"]["lr"], "outer.lr", 0.5)):
+        assert type(number) is Number
+        assert (number.key, number.of(notes.at), number.notes) == (key, value, notes)
+    assert node == {"a": 9.0, "b": 8.0, "outer": {"lr": 7.0, "T": 2}}
+
+
+def test_lanes_differ_in_what_they_have_chosen(configs: Configs, tmp_path: Path) -> None:
+    """A number that is the same in all is none."""
+    runs = []
+    for config in configs(0.1, 0.2):
+        name, folder = launch.place(config)
+        runs.append(launch.built(config, name, folder, torch.device("cpu"), {}))
+    found = lanes.lanes_of(runs)
+    assert [lane.chosen for lane in found] == [{"lr": 0.1}, {"lr": 0.2}]
+    assert [(lane.task, lane.algorithm, lane.seed) for lane in found] == [
+        (run.task, run.algorithm, 0) for run in runs
+    ]
+    assert [lane.chosen for lane in lanes.lanes_of(runs[:1])] == [{}]
+
+
+def graph_of(function: Callable[..., Any], *inputs: Tensor) -> torch.fx.GraphModule:
+    return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
+def test_graphs_that_are_alike() -> None:
+    x, y = torch.ones(3), torch.ones(3)
+    a = graph_of(lambda x, y: [x * 2 + y], x, y)
+    assert lanes.alike(a, graph_of(lambda u, v: [u * 2 + v], x, y))
+    for other in (
+        lambda x, y: [x * 3 + y],  # another constant
+        lambda x, y: [x * 2 - y],  # another operation
+        lambda x, y: [y * 2 + x],  # other arguments
+        lambda x, y: [(x * 2 + y) * 1.5],  # one more
+        lambda x, y: [torch.add(x * 2, y, alpha=2)],  # another by name
+    ):
+        assert not lanes.alike(a, graph_of(other, x, y))
+
+
+def test_what_a_graph_holds_becomes_an_input() -> None:
+    data, other = torch.arange(3.0), torch.tensor([5.0, 7.0, 9.0])
+    graph = graph_of(lambda x, y: [x * data + other + data, y], torch.ones(3), torch.zeros(2))
+    found, constants = lanes.lifted(graph)
+    assert [t.tolist() for t in constants] == [data.tolist(), other.tolist()]  # each once
+    assert not any(node.op == "get_attr" for node in found.graph.nodes)
+    assert any(node.op == "get_attr" for node in graph.graph.nodes)  # as it was
+    x, y = torch.tensor([2.0, 3.0, 4.0]), torch.ones(2)
+    for a, b in ((data, other), (other, data)):
+        out = found(x, y, a, b)
+        assert out[0].tolist() == (x * a + b + a).tolist()
+        assert out[1].tolist() == [1, 1]
+
+
+def test_tensors_are_told_apart_by_what_they_are() -> None:
+    a, b = torch.ones(2), torch.ones(2)
+    found = lanes.set_of([a, b, a])
+    assert [t is u for t, u in zip(found, (a, b), strict=True)] == [True, True]
+
+
+def test_a_steps_memory_is_what_is_alive_at_once() -> None:
+    """Of 1,000 numbers of 4 bytes each; what is not used any more is gone."""
+
+    def chain(x: Tensor) -> list[Tensor]:
+        a = x + 1
+        b = a * 2  # x, a and b
+        return [b - x]  # x, b and the result
+
+    assert lanes.peak_bytes(graph_of(chain, torch.ones(1000))) == 12_000
+    wide = graph_of(lambda x: [x.double() + 1.0], torch.ones(1000))  # two of 8 bytes in the end
+    assert lanes.peak_bytes(wide) == 16_000
+    start = graph_of(lambda x: [torch.cat([x, x, x]).sum()], torch.ones(1000))
+    assert lanes.peak_bytes(start) == 16_000
+
+
+def test_a_side_of_one_method_knows_what_it_varies(configs: Configs) -> None:
+    """The algorithm of all lanes is made of numbers, where they have chosen others."""
+    own = []
+    for rate in (0.1, 0.2):
+        (config,) = configs(rate)
+        task = build(config["task"], launch.context_of(config, torch.device("cpu")))
+        own.append(Lane(task, build(config["algorithm"]), 0, {"lr": rate}))
+    side = lanes.Side(own, configs(0.7)[0]["algorithm"])
+    assert side.notes.at == At(0, {"lr": 0.1})
+    assert (side.off, side.batches, side.compile, side.most) == (0.0, [], False, float("inf"))
+    assert json.dumps(configs(0.7)[0]["algorithm"])  # untouched by the numbers

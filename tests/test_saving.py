@@ -1,0 +1,427 @@
+"""What a run leaves on disk: whole or not at all, in a safe order, under its name, read back."""
+
+import errno
+import json
+import math
+import os
+import platform
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench import checkpoint, record
+from bench.run import Standing
+from bench.settings import BadSetting
+from bench.task import Best
+
+
+class Disk:
+    """Notes what is made to last, and what is renamed, in order: ("fsync", name, bytes there) and
+    ("replace", from, to)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.said: list[tuple[Any, ...]] = []
+        sync, replace = os.fsync, os.replace
+
+        def synced(number: int) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{number}"))
+            self.said.append(("fsync", path.name, path.stat().st_size))
+            sync(number)
+
+        def replaced(source: Any, target: Any) -> None:
+            self.said.append(("replace", Path(source).name, Path(target).name))
+            replace(source, target)
+
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(os, "replace", replaced)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.mark.parametrize("content", ["grüß\n", memoryview(b"ab\x00cd")])
+def test_a_file_lasts_before_it_has_its_name(
+    content: str | memoryview, disk: Disk, tmp_path: Path
+) -> None:
+    """All of its bytes are there when they are made to last: after a power cut the name stands for
+    the old content or for the new, never for a part."""
+    path, expected = tmp_path / "a.json", content.encode() if isinstance(content, str) else content
+    path.write_text("old")
+    record.write(path, content)
+    assert disk.said == [
+        ("fsync", "a.json.new", len(expected)),
+        ("replace", "a.json.new", "a.json"),
+    ]
+    assert path.read_bytes() == bytes(expected)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_file_that_cannot_be_written_leaves_the_old_one(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    monkeypatch.setattr(os, broken, full)
+    with pytest.raises(OSError, match="No space left") as told:
+        record.write(path, "new")
+    assert told.value.filename == str(path)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_an_error_that_names_its_file_keeps_the_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as told:
+        record.write(tmp_path / "no" / "a.json", "x")
+    assert told.value.filename == str(tmp_path / "no" / "a.json.new")
+
+
+def test_json_and_yaml_are_read_back(tmp_path: Path, disk: Disk) -> None:
+    values = {"b": 1, "a": [1.5, None, "x"]}
+    record.write_json(tmp_path / "a.json", values)
+    assert (tmp_path / "a.json").read_text() == json.dumps(values, indent=1) + "\n"
+    record.write_yaml(tmp_path / "a.yaml", values)
+    assert (tmp_path / "a.yaml").read_text() == "b: 1\na:\n- 1.5\n- null\n- x\n"  # order is kept
+    assert [said[0] for said in disk.said] == ["fsync", "replace"] * 2
+    assert record.read_json(tmp_path / "a.json") == values
+    assert record.read_json(tmp_path / "a.json", {"a"}) == values
+    assert record.read_json(tmp_path / "a.json", {"a", "b"}) == values
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[1]", "3", '{"a": 1}', "[" * 100_000])
+def test_damaged_json_is_refused(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(BadSetting, match=r"a\.json is damaged: write run\.force=true"):
+        record.read_json(path, {"a", "b"})
+
+
+def config(**changed: Any) -> dict[str, Any]:
+    """A complete one; `changed` is of its part run, or seed, task and algorithm."""
+    run = {
+        "steps": 10, "every": 2, "seconds": None, "cpu_seconds": None, "until": None,
+        "target": None, "dtype": "float32", "device": "cpu", "threads": 2, "compile": False,
+        "lanes_gb": 4.0, "checkpoint": 10.0, "force": False, "retry_failed": False, "root": "runs",
+    }  # fmt: skip
+    whole = {
+        "seed": 0,
+        "vectorize": [],
+        "run": run,
+        "data": {"root": "data", "download": False},
+        "task": {"_target_": "tasks.toy.toy_coreset", "n": 4},
+        "algorithm": {"_target_": "algorithms.bilevel.bome.bome", "eta": 0.5},
+        "logger": {"_target_": "bench.loggers.local"},
+    }
+    for key, value in changed.items():
+        place = run if key in run else whole
+        place[key] = value
+    return whole
+
+
+def test_a_name_is_of_what_determines_the_result() -> None:
+    """Worked out here once more; and pinned, because folders and records are found by it."""
+    what = {
+        "algorithm": config()["algorithm"],
+        "run": {"dtype": "float32", "every": 2, "seconds": None, "steps": 10},
+        "seed": 0,
+        "task": config()["task"],
+    }
+    key = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=5).hexdigest()
+    assert record.name(config()) == f"toy_coreset/bome/{key}" == "toy_coreset/bome/6ef619ab12"
+
+
+OTHER: list[dict[str, Any]] = [
+    {"steps": 11}, {"every": 3}, {"seconds": 1.0}, {"cpu_seconds": 1.0}, {"until": "loss"},
+    {"target": 0.5}, {"dtype": "float64"}, {"seed": 1},
+    {"task": {"_target_": "tasks.toy.toy_coreset", "n": 5}},
+    {"algorithm": {"_target_": "algorithms.bilevel.bome.bome", "eta": 0.25}},
+]  # fmt: skip
+SAME: list[dict[str, Any]] = [
+    {"device": "cuda"}, {"threads": 1}, {"compile": True}, {"lanes_gb": 1.0}, {"checkpoint": 1.0},
+    {"force": True}, {"retry_failed": True}, {"root": "elsewhere"}, {"vectorize": ["seed"]},
+    {"data": {"root": "x", "download": True}}, {"logger": {"_target_": "bench.loggers.wandb"}},
+    {"algorithm": {"eta": 0.5, "_target_": "algorithms.bilevel.bome.bome"}},  # another order
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", OTHER, ids=str)
+def test_another_result_has_another_name(changed: dict[str, Any]) -> None:
+    names = {record.name(config(**other)) for other in OTHER}
+    assert len(names) == len(OTHER)
+    assert record.name(config(**changed)) != record.name(config())
+
+
+@pytest.mark.parametrize("changed", SAME, ids=str)
+def test_where_and_how_it_is_computed_is_not_in_a_name(changed: dict[str, Any]) -> None:
+    assert record.name(config(**changed)) == record.name(config())
+
+
+def rows(*steps: int) -> str:
+    return "".join(record.line({"step": step, "loss": step / 2}) for step in steps)
+
+
+def test_rows_past_a_checkpoint_are_dropped(tmp_path: Path, disk: Disk) -> None:
+    """The last row of a run, which is no multiple, is dropped too."""
+    path = tmp_path / "history.jsonl"
+    path.write_text(rows(0, 2, 4, 6, 7))
+    record.keep_rows(path, 5, 2)
+    assert path.read_text() == rows(0, 2, 4)
+    assert [said[0] for said in disk.said] == ["fsync", "replace"]
+    record.keep_rows(path, 4, 2)
+    assert path.read_text() == rows(0, 2, 4)
+    record.keep_rows(path, -1, 2)
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("there", "upto", "gone"),
+    [((0, 2), 4, 4), ((2, 4), 5, 0), ((0, 4), 5, 2), ((), 0, 0), ((0, 2, 4), 6, 6)],
+)
+def test_rows_that_are_gone_are_told(
+    there: tuple[int, ...], upto: int, gone: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(rows(*there))
+    with pytest.raises(BadSetting, match=f"that of step {gone} first, .* is of step {upto}: "):
+        record.keep_rows(path, upto, 2)
+    assert path.read_text() == rows(*there)
+
+
+@pytest.mark.parametrize(
+    "end", ['{"step": 4, "lo', "[4]", '{"loss": 1}', '{"step": 4.0}', '{"step": true}', "[" * 9999]
+)
+def test_a_history_is_read_up_to_what_is_no_row(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    assert record.read_history(path) == []
+    path.write_text(rows(0, 2) + end + "\n" + rows(6))
+    assert record.read_history(path) == [{"step": 0, "loss": 0.0}, {"step": 2, "loss": 1.0}]
+
+
+def test_what_is_not_finite_is_null() -> None:
+    row = {"step": 1, "a": math.nan, "b": math.inf, "c": -math.inf, "d": 2.5, "e": 2**60, "f": "x"}
+    assert record.finite(row) == {**row, "a": None, "b": None, "c": None}
+    assert record.line({"a": math.nan, "b": 1}) == '{"a": null, "b": 1}\n'
+
+
+def test_an_environment_names_all_that_the_bits_hang_on() -> None:
+    found = record.environment(torch.device("cpu"), 3, {"a.csv": "0123"})
+    assert found == {
+        "python": platform.python_version(),
+        "packages": {
+            name: version(name)
+            for name in (
+                "torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf",
+            )
+        },
+        "git": record._git(),
+        "cpu": record._cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": None,
+        "cuda": None,
+        "device": "cpu",
+        "threads": 3,
+        "data": {"a.csv": "0123"},
+    }  # fmt: skip
+
+
+def test_an_environment_with_a_gpu_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU, {device}")
+    monkeypatch.setattr(torch.version, "cuda", "99.1")
+    found = record.environment(torch.device("cuda"), 1, {})
+    assert (found["gpu"], found["cuda"], found["device"]) == ("a GPU, cuda", "99.1", "cuda")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """git in a repository of its own, with one commit; bench/record.py seems to stand in it."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    (tmp_path / "bench").mkdir()
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "bench" / "record.py"))
+
+    def git(*arguments: str) -> str:
+        author = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+        command = ["git", "-C", str(tmp_path), *author, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    (tmp_path / "bench" / "record.py").write_text("one")
+    git("add", "-A")
+    git("commit", "-qm", "one")
+    return git
+
+
+@pytest.mark.parametrize("change", [None, "bench/record.py", "bench/new.py", "staged"])
+def test_a_commit_with_changes_is_said_to_have_them(
+    change: str | None, repository: Callable[..., str], tmp_path: Path
+) -> None:
+    if change is not None:
+        (tmp_path / change).write_text("two")
+    if change == "staged":
+        repository("add", "-A")
+    commit = repository("rev-parse", "HEAD").strip()
+    assert len(commit) == 40
+    found = record._git.__wrapped__()
+    assert found == {"commit": commit, "dirty": change is not None}
+
+
+def test_without_git_or_repository_there_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "record.py"))
+    assert record._git.__wrapped__() is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert record._git.__wrapped__() is None
+
+
+def test_the_processor_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "processor\t: 0\nmodel name\t: Some CPU: 3 GHz \nmodel name\t: Another\n"
+    monkeypatch.setattr(Path, "read_text", lambda self: lines)
+    assert record._cpu.__wrapped__() == "Some CPU: 3 GHz"
+    monkeypatch.setattr(Path, "read_text", lambda self: "processor: 0\n")
+    monkeypatch.setattr(platform, "processor", lambda: "a processor")
+    assert record._cpu.__wrapped__() == "a processor"
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert record._cpu.__wrapped__() == platform.machine() != ""
+
+
+def test_what_changed_between_two_environments() -> None:
+    old, new = {"a": 1, "b": 2, "gone": 3}, {"a": 1, "b": 4, "come": 5}
+    assert record.differences(old, new) == {"b": [2, 4], "gone": [3, None], "come": [None, 5]}
+    assert list(record.differences(old, new)) == ["b", "gone", "come"]
+    assert record.differences(old, old) == {}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, False),
+        ({"lanes": []}, False),
+        ({"lanes": ["a", "b"]}, True),
+        ({"lanes": [], "continued": [{"changed": {}}]}, False),
+        ({"lanes": [], "continued": [{"changed": {"lanes": [[], ["a", "b"]]}}]}, True),
+        ({"lanes": [], "continued": [{"changed": {"lanes": [["a"], []]}}]}, False),
+        (
+            {"continued": [{"changed": {"git": [1, 2]}}, {"changed": {"lanes": [[], ["a"]]}}]},
+            True,
+        ),
+    ],
+)
+def test_times_that_lanes_shared_are_said_to_be_shares(
+    environment: dict[str, Any], expected: bool
+) -> None:
+    assert record.amortised(environment) is expected
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+    memory: tuple[Tensor, Tensor]
+
+
+def state(shift: float) -> State:
+    """Of several types and shapes."""
+    memory = torch.arange(3), torch.tensor(float(shift))
+    return State(torch.ones(2, 3).double() + shift, torch.zeros(0), memory)
+
+
+STANDING = Standing(
+    7, state(0.5), Counter(grad_f=3, lmo=1), Counter(grad_f=24), 1.5, 2.5, {"seen": torch.ones(())},
+    {"regret": 0.25}, Best(0.75, 4, torch.ones(2), torch.zeros(1)), torch.eye(2),
+)  # fmt: skip
+
+
+def test_a_checkpoint_is_read_back_but_for_what_was_seen(tmp_path: Path, disk: Disk) -> None:
+    path = tmp_path / "checkpoint.pt"
+    checkpoint.save(path, "a/b/c", STANDING)
+    assert [said[:2] for said in disk.said] == [
+        ("fsync", "checkpoint.pt.new"), ("replace", "checkpoint.pt.new"),
+    ]  # fmt: skip
+    assert disk.said[0][2] == path.stat().st_size
+    back = checkpoint.load(path, "a/b/c", STANDING._replace(step=0, state=state(0)))
+    torch.testing.assert_close(back.state, STANDING.state, rtol=0, atol=0)
+    assert type(back.state) is State
+    assert back[:1] + back[2:6] == STANDING[:1] + STANDING[2:6]
+    assert (type(back.calls), type(back.samples)) == (Counter, Counter)
+    assert back.info == {}
+    assert back.totals == {"regret": 0.25}
+    assert back.best is not None
+    assert back.best[:2] == (0.75, 4)
+    assert (back.best.x.tolist(), back.best.y.tolist()) == ([1, 1], [0])
+    assert back.table is not None
+    assert torch.equal(back.table, torch.eye(2))
+
+
+def test_a_checkpoint_without_a_best_or_a_table(tmp_path: Path) -> None:
+    """As those of before there was a table."""
+    path, plain = tmp_path / "c.pt", STANDING._replace(best=None, table=None, totals={})
+    checkpoint.save(path, "n", plain)
+    content = torch.load(path, weights_only=True)
+    assert list(content) == [
+        "name", "step", "seconds", "cpu_seconds", "calls", "samples", "totals", "leaves", "best",
+        "table",
+    ]  # fmt: skip
+    del content["table"]
+    torch.save(content, path)
+    back = checkpoint.load(path, "n", plain)
+    assert (back.best, back.table, back.totals) == (None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("other", state(0)),
+        ("n", state(0)._replace(x=torch.ones(3, 2).double())),  # another shape
+        ("n", state(0)._replace(x=torch.ones(2, 3))),  # another type
+        ("n", (torch.ones(2, 3).double(),)),  # other parts
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(name: str, like: Any, tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    checkpoint.save(path, "n", STANDING)
+    checkpoint.load(path, "n", STANDING)
+    with pytest.raises(BadSetting, match=r"c\.pt is not of this run: write run\.force=true"):
+        checkpoint.load(path, name, STANDING._replace(state=like))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"step": -1}, {"step": 2.0}, {"step": True}, {"calls": {"lmo": -1}},
+        {"calls": {"lmo": 1.0}},
+        {"samples": {"grad_f": -1}}, {"samples": {"grad_f": "1"}}, {"seconds": 1},
+        {"cpu_seconds": 1}, {"seconds": None}, {"totals": {"regret": 1}}, {"leaves": 3},
+        {"best": (1.0,)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_checkpoint_with_other_kinds_of_numbers_is_refused(
+    damage: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "c.pt"
+    checkpoint.save(path, "n", STANDING)
+    content = torch.load(path, weights_only=True)
+    torch.save(content | damage, path)
+    with pytest.raises(BadSetting, match=r"c\.pt cannot be read \(\w+\): write run\.force=true"):
+        checkpoint.load(path, "n", STANDING)
+
+
+def test_a_checkpoint_at_the_very_start_is_sound(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    start = Standing(0, state(0), Counter(lmo=0), Counter(lmo=0), 0.0, 0.0, {})
+    checkpoint.save(path, "n", start)
+    assert checkpoint.load(path, "n", start).step == 0

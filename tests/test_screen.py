@@ -1,0 +1,266 @@
+"""What is told of a run: on a terminal, on standard output, and to Weights & Biases."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench import loggers
+from bench.loggers import About, answers, mirror
+from bench.screen import Screen, show, told
+
+Summary = dict[str, Any]
+
+
+def summary(**changed: Any) -> Summary:
+    found: Summary = {
+        "name": "task/algorithm/key",
+        "status": "done",
+        "reason": None,
+        "metric": "test_loss",
+        "last": {
+            "step": 12345,
+            "seconds": 1.23456,
+            "cpu_seconds": 2.0,
+            "test_loss": 0.123456,
+            "gap": None,
+            "calls/grad_f": 1234,
+            "calls/grad_g": 10,
+            "calls/lmo": 3,
+            "samples/grad_f": 56789,
+            "samples/grad_g": 10,
+            "info/seen": 7.0,
+        },
+        "references": {"no_cleaning": 0.98765},
+        "peak_memory_mb": {"process": 1234.5},
+    }
+    return found | changed
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The words of each line, in columns."""
+    out = capsys.readouterr().out
+    return [[part.strip() for part in line.split("  ") if part.strip()] for line in out.split("\n")]
+
+
+def test_the_end_of_a_run_as_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Metrics, references, counts with samples where they are more than calls, and costs."""
+    show(summary(), tmp_path / "[red]", "a remark [sic]")
+    found = [line for line in lines(capsys) if line]
+    assert found == [
+        ["task/algorithm/key"],
+        ["test loss", "0.1235"],
+        ["gap", "not finite"],
+        ["no cleaning", "0.9877"],
+        ["gradients of f", "1,234 over 56,789 samples"],
+        ["gradients of g", "10"],
+        ["linear minimisations", "3"],
+        ["steps", "12,345"],
+        ["seconds of steps", "1.23"],
+        ["peak memory", "1,234 MB"],
+        [str(tmp_path / "[red]")],
+        ["a remark [sic]"],
+    ]
+
+
+def test_a_run_that_did_not_end_well_says_why(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    show(summary(status="diverged", reason="x[0] is [gone]"), tmp_path)
+    found = [line for line in lines(capsys) if line]
+    assert found[1] == ["diverged", "x[0] is [gone]"]
+    assert found[-1] == [str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, "task/algorithm/key: test loss 0.1235"),
+        ({"metric": "gap"}, "task/algorithm/key: gap not finite"),
+        ({"reason": "x is not finite"}, "task/algorithm/key: x is not finite"),
+    ],
+)
+def test_the_end_of_a_run_as_a_line(
+    changed: Summary, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(summary(**changed))
+    assert capsys.readouterr().out == line + "\n"
+
+
+def test_a_bar_knows_how_far_a_run_is() -> None:
+    screen = Screen("task/algorithm/key", 50, 20, "loss")
+    bar = screen.bar.tasks[0]
+    assert (bar.description, bar.total, bar.completed) == ("task algorithm", 50, 20)
+    assert bar.fields["seen"] == ""
+    with screen:
+        screen.at(30)
+        screen.measured({"loss": 0.123456, "other": 1.0})
+        assert (bar.completed, bar.fields["seen"]) == (30, "loss 0.1235")
+    assert screen.bar.console.stderr
+    assert screen.bar.disable == (not sys.stderr.isatty())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_is_for_terminals_only(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: terminal))
+    assert Screen("a/b/c", 1, 0, "loss").bar.disable is not terminal
+
+
+def test_a_local_run_tells_nobody() -> None:
+    logger = loggers.local(About("a/b/c", {}, Path()))
+    assert logger.row({"step": 1}) is None  # type: ignore[func-returns-value]
+    assert logger.close(0) is None  # type: ignore[func-returns-value]
+
+
+def test_a_mirror_hands_on_rows_and_the_code() -> None:
+    heard: list[Any] = []
+    logger = mirror(heard.append, heard.append)
+    logger.row({"step": 1})
+    logger.row({"step": 2})
+    logger.close(3)
+    assert heard == [{"step": 1}, {"step": 2}, 3]
+
+
+def test_a_mirror_tells_its_first_failure_only(capsys: pytest.CaptureFixture[str]) -> None:
+    tries: list[Any] = []
+
+    def fails(value: Any) -> None:
+        tries.append(value)
+        raise OSError(f"no {value}")
+
+    logger = mirror(fails, fails)
+    logger.row({"step": 1})
+    logger.row({"step": 2})
+    logger.close(0)
+    assert tries == [{"step": 1}, {"step": 2}, 0]
+    said = capsys.readouterr().err
+    assert said == "bench: W&B: no {'step': 1}; scripts/wandb_sync.sh sends the rest\n"
+    mirror(lambda row: None, fails).close(7)
+    assert "no 7" in capsys.readouterr().err
+
+
+def test_a_mirror_that_does_not_end_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    release = threading.Event()
+    begin = time.monotonic()
+    mirror(lambda row: None, lambda code: release.wait(60) and None, within=0.02).close(0)
+    assert time.monotonic() - begin < 30
+    assert "not all was sent within 0.02 s" in capsys.readouterr().err
+    release.set()
+    mirror(lambda row: None, lambda code: None, within=60).close(0)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://a.example", ("a.example", 443)),
+        ("http://a.example", ("a.example", 80)),
+        ("http://a.example:8080/x", ("a.example", 8080)),
+    ],
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_whether_a_host_answers(
+    url: str, place: tuple[str, int], there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def connect(where: tuple[str, int], timeout: float) -> Any:
+        asked.append((where, timeout))
+        if not there:
+            raise OSError
+        return SimpleNamespace(close=lambda: asked.append("closed"))
+
+    monkeypatch.setattr(loggers.socket, "create_connection", connect)
+    assert answers(url) is there
+    assert asked == [(place, 2.0), *(["closed"] if there else [])]
+
+
+class Library:
+    """In place of wandb: takes down how it was begun, and fails online where it is to."""
+
+    Error, Run = ArithmeticError, object
+
+    def __init__(self, fails: bool = False):
+        self.begun: list[dict[str, Any]] = []
+        self.heard: list[Any] = []
+        self.fails = fails
+
+    def Settings(self, **settings: Any) -> Any:
+        return SimpleNamespace(base_url="https://a.example", **settings)
+
+    def init(self, **given: Any) -> Any:
+        self.begun.append(given)
+        if self.fails:
+            raise ArithmeticError("refused")
+        return SimpleNamespace(
+            log=lambda row, step: self.heard.append((row, step)),
+            finish=lambda exit_code: self.heard.append(exit_code),
+        )
+
+
+ABOUT = About("task/algorithm/key", {"seed": 1}, Path("folder"))
+
+
+def begun(library: Library, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> loggers.Logger:
+    monkeypatch.setitem(sys.modules, "wandb", library)  # type: ignore[arg-type]
+    return loggers.wandb(ABOUT, **settings)
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "there", "expected"),
+    [
+        ("auto", "k", True, "online"),
+        ("auto", "k", False, "offline"),
+        ("auto", "", True, "offline"),
+        ("offline", "k", True, "offline"),
+        ("online", "", False, "online"),
+    ],
+)
+def test_when_a_run_is_sent_at_once(
+    mode: str, key: str, there: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def found(url: str) -> bool:
+        asked.append(url)
+        return there
+
+    monkeypatch.setattr(loggers, "answers", found)
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    library = Library()
+    logger = begun(library, monkeypatch, mode=mode, tags=("a", "b"), project="p", entity="e")
+    (given,) = library.begun
+    assert given.pop("settings").silent
+    assert given == {
+        "project": "p", "entity": "e", "id": "key", "name": "task-algorithm-key", "group": "task",
+        "job_type": "algorithm", "tags": ["a", "b"], "config": {"seed": 1}, "dir": "folder",
+        "mode": expected, "resume": "allow" if expected == "online" else None,
+    }  # fmt: skip
+    assert asked == (["https://a.example"] if mode == "auto" and key else [])
+    logger.row({"step": 4, "loss": 1.0})
+    logger.close(1)
+    assert library.heard == [({"step": 4, "loss": 1.0}, 4), 1]
+
+
+def test_a_run_that_is_refused_online_goes_on_offline(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = Library(fails=True)
+    plain = library.init
+
+    def init(**given: Any) -> Any:
+        library.fails = given["mode"] == "online"
+        return plain(**given)
+
+    monkeypatch.setattr(library, "init", init)
+    begun(library, monkeypatch, mode="online", group="mine")
+    assert [(given["mode"], given["group"]) for given in library.begun] == [
+        ("online", "mine"), ("offline", "mine"),
+    ]  # fmt: skip
+    assert "W&B is not to be had (refused); offline now" in capsys.readouterr().err
+    with pytest.raises(ArithmeticError):
+        begun(Library(fails=True), monkeypatch, mode="offline")
