@@ -13,6 +13,8 @@ from bench.sets import box
 from tests.steps import drifting as on
 from tests.steps import problem as at
 
+PLACES = pytest.mark.parametrize(("case", "batch"), on.PLACES)
+
 
 def slope_of(x: Tensor, y: Tensor, z: Tensor, xi: Any, zeta: Any, lam: float) -> Tensor:
     """Line 9 of Algorithm 1."""
@@ -27,8 +29,7 @@ F2OBO: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("batch", [8, None])
-@pytest.mark.parametrize("case", on.CASES)
+@PLACES
 @pytest.mark.parametrize("settings", F2OBO)
 def test_f2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     """Algorithm 1: both inner steps K times on one sample of the round; beta_t = beta / lambda_t,
@@ -66,8 +67,7 @@ AF2OBO: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("batch", [8, None])
-@pytest.mark.parametrize("case", on.CASES)
+@PLACES
 @pytest.mark.parametrize("settings", AF2OBO)
 def test_af2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     """Algorithm 2, lines 3 to 12; a loop that has taken `cap` steps ends, and is counted if its
@@ -161,8 +161,7 @@ SF2OBO: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("batch", [3, None])
-@pytest.mark.parametrize("case", on.CASES)
+@PLACES
 @pytest.mark.parametrize("settings", SF2OBO)
 def test_sf2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     """Algorithm 3: lines 5 and 9 draw anew, line 5 once for both inner steps. Theorem 5.1:

@@ -12,8 +12,7 @@ from algorithms.online.implicit import aobo, fsobo, oagd, sobow, sogd
 from tests.steps import drifting as on
 from tests.steps import problem as at
 
-BOTH = pytest.mark.parametrize("case", on.CASES)
-SIZES = pytest.mark.parametrize("batch", [8, None])
+PLACES = pytest.mark.parametrize(("case", "batch"), on.PLACES)
 
 
 def hypergradient(x: Tensor, y: Tensor, v: Tensor, xi: Any, zeta: Any) -> Tensor:
@@ -25,8 +24,7 @@ def zero(n: int) -> Tensor:
     return torch.zeros(n, dtype=torch.float64)
 
 
-@SIZES
-@BOTH
+@PLACES
 @pytest.mark.parametrize(
     "settings",
     [
@@ -70,8 +68,7 @@ def test_oagd(settings: dict[str, Any], case: str, batch: int | None) -> None:
     assert end.calls["hvp_g"] == had["Q"] * rounds
 
 
-@SIZES
-@BOTH
+@PLACES
 @pytest.mark.parametrize(
     "settings",
     [
@@ -111,8 +108,7 @@ def test_sobow(settings: dict[str, Any], case: str, batch: int | None) -> None:
     assert end.calls["hvp_g"] == all_steps + 4
 
 
-@SIZES
-@BOTH
+@PLACES
 def test_fsobo(case: str, batch: int | None) -> None:
     """One step each in y, in v at the new y, and in x with the new v."""
     task = on.CASES[case]()
@@ -132,8 +128,7 @@ def test_fsobo(case: str, batch: int | None) -> None:
     assert {name: end.calls[name] for name in counts} == counts
 
 
-@SIZES
-@BOTH
+@PLACES
 @pytest.mark.parametrize(
     "settings", [{}, {"delta": 0.01, "Q": 2}, {"delta": 0.02, "cap": 2}, {"delta": 0.2, "cap": 0}]
 )
@@ -186,8 +181,7 @@ def test_the_loop_of_aobo_goes_on_while_the_slope_is_above_delta(
     assert end.calls["grad_g"] == steps + 1
 
 
-@SIZES
-@BOTH
+@PLACES
 @pytest.mark.parametrize(
     "settings",
     [

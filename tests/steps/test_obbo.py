@@ -12,6 +12,8 @@ from bench.task import Task
 from tests.steps import drifting as on
 from tests.steps import problem as at
 
+PLACES = pytest.mark.parametrize(("case", "batch"), on.PLACES)
+
 
 def through(
     task: Task, x: Tensor, y: Tensor, xi: Any, zetas: list[Any], lr: float
@@ -29,8 +31,7 @@ def through(
     return slope, y.detach()
 
 
-@pytest.mark.parametrize("batch", [8, None])
-@pytest.mark.parametrize("case", on.CASES)
+@PLACES
 @pytest.mark.parametrize("settings", [{}, {"K": 1}, {"K": 2}])
 def test_obbo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     """K steps on one sample of g_t, and one in x."""
@@ -49,8 +50,7 @@ def test_obbo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     assert {name: end.calls[name] for name in counts} == counts
 
 
-@pytest.mark.parametrize("batch", [8, None])
-@pytest.mark.parametrize("case", on.CASES)
+@PLACES
 @pytest.mark.parametrize("settings", [{}, {"K": 1, "window": 1}, {"K": 3, "window": 2}])
 def test_sobbo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     """A sample of its own for every inner step, one for f; a step along the mean of the last w
