@@ -216,7 +216,7 @@ def test_what_is_measured_is_of_the_round_and_the_test_set(statistics: int) -> N
 
 
 def test_rounds_are_summed_and_phases_end_with_their_accuracy() -> None:
-    how = Solved(every=2, tolerance=1e-2, steps=3)
+    how = Solved(every=4, tolerance=1e-2, steps=2, system=2)
     task = made(round=12, solved=how, gamma=0.02)
     x, y = somewhere(task)
     assert task.tally is not None
