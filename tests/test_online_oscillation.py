@@ -37,7 +37,9 @@ def test_losses_and_derivatives_are_those_of_their_round(step: int) -> None:
     bare = replace(task, upper_derivatives=None, lower_derivatives=None)
     x, y, v, s = one(0.3), one(-0.8), one(1.7), (-1.0) ** (step + 1)
     xi, zeta = Draw(task, 0, step).f(), Draw(task, 0, step).g(3)
+    assert xi == zeta == s
     assert task.lower is not None
+    assert None not in (task.upper_derivatives, task.lower_derivatives)
     assert float(task.upper(x, y, xi)) == pytest.approx(C * math.exp(-0.64), rel=1e-14)
     assert float(task.lower(x, y, zeta)) == pytest.approx(MU / 2 * (-0.8 - s * 0.3) ** 2, rel=1e-14)
     a, b = Oracle(task), Oracle(bare)

@@ -132,6 +132,7 @@ def test_a_batch_is_that_of_the_quadratic_moved() -> None:
 @pytest.mark.parametrize("size", [None, 4])
 def test_closed_forms_are_autograds(size: int | None) -> None:
     task = made(DRIFTS[2], noise=0.4)
+    assert None not in (task.upper_derivatives, task.lower_derivatives)
     bare = replace(task, upper_derivatives=None, lower_derivatives=None)
     x, y, v = torch.from_numpy(X), torch.from_numpy(Y), torch.linspace(-1, 1, 4).double()
 
