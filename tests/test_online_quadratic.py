@@ -31,8 +31,8 @@ DRIFTS: list[dict[str, Any]] = [
     {"drift": "rotation", "period": 9.0, "fading": 0.5},
     {"drift": "rotation", "period": 5.0, "fading": 1.0},
 ]
-SIZES: dict[str, Any] = {"upper_drift": 0.8, "lower_drift": 1.3, "radius": 2.0, "gamma": 0.3}
-X, Y = np.array([1.9, -0.7]), np.array([0.3, -1.0, 0.5, 2.0])
+SIZES: dict[str, Any] = {"upper_drift": 0.8, "lower_drift": 1.3, "radius": 2.0, "gamma": 0.025}
+X, Y = np.array([-1.95, -1.4]), np.array([0.3, -1.0, 0.5, 2.0])
 
 
 def made(settings: dict[str, Any], **others: Any) -> Task:
@@ -156,6 +156,8 @@ def test_what_is_measured_and_summed_is_what_is_defined(settings: dict[str, Any]
     assert task.tally.names == ("regret", "cumulative_loss", "V_T", "H_2T")
     assert task.metric == "regret"
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
+    free = X - SIZES["gamma"] * plain.slope(X, 1)
+    assert free[0] > 2 > free[1] > -2 or settings["drift"] != "none"  # held in one direction only
     for k in (0, 1, 2, 6):
         t = k + 1
         found = {name: float(value) for name, value in task.evaluate(x, y, k).items()}
