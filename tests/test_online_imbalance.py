@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from algorithms.online.implicit import fsobo
 from bench.rng import Draw, generator
 from bench.run import run
+from bench.settings import BadSetting, checked
 from bench.task import Context, Task
 from tasks import online_imbalance as module
 from tasks.data.images import Images, Part, Split
@@ -42,7 +43,7 @@ SPLIT = Split(
     images("train", labelled("a", [16, 15, 14, 17, 12, 15, 16, 13, 18, 14]), 0.0),
     images("val", labelled("b", [9, 8, 10, 9, 7, 11, 9, 8, 10, 9]), 1000.0),
     images("val2", [0], 2000.0),
-    images("test", labelled("c", [4, 5, 6, 3, 4, 5, 6, 6, 0, 1]), 3000.0),
+    images("test", labelled("c", [4, 5, 6, 3, 4, 5, 6, 6, 1, 0]), 3000.0),
     {"a file": "its sum"},
 )
 
@@ -203,7 +204,8 @@ def test_what_is_measured_is_of_the_round_and_the_test_set(statistics: int) -> N
     task = made(round=12, statistics=statistics)
     assert task.metric == "balanced_accuracy"
     x, y = somewhere(task)
-    for step in (0, 5, 20):
+    for step, favour in ((0, 0.0), (5, 0.5), (5, 8.0), (20, 1.0)):
+        y[-2] += favour  # the bias of class 8, which has one test image
         draw = Draw(task, 0, step)
         g, f = losses(Network(2, SIDE), x, y, draw.g(), draw.f())
         found = {name: float(value) for name, value in task.evaluate(x, y, step).items()}
@@ -213,6 +215,8 @@ def test_what_is_measured_is_of_the_round_and_the_test_set(statistics: int) -> N
             "validation_loss": f,
         }, rel=1e-10)  # fmt: skip
         assert found["balanced_accuracy"] > 0
+    y[-2] = 1e3
+    assert float(task.evaluate(x, y, 0)["balanced_accuracy"]) == pytest.approx(0.1)
 
 
 def test_rounds_are_summed_and_phases_end_with_their_accuracy() -> None:
@@ -261,13 +265,16 @@ def test_a_run_starts_with_the_plain_loss_and_a_network_that_tells_nothing() -> 
 def test_the_network_starts_as_the_related_code_has_it() -> None:
     """He's normal convolutions with the fan out, 9 c; biases 0, scales 1, shifts 0."""
     c, parts = 30, []
-    y = Network(c, 8).start(generator("start"))
+    y, rng = Network(c, 8).start(generator("start")), generator("start")
+    assert y.dtype == torch.float64
     for before in (1, c, c, c):
         sizes = [c * before * 9, c, c, c]
         *block, y = y.split([*sizes, len(y) - sum(sizes)])
         parts.append(block)
     for kernel, bias, scale, shift in parts:
         deviation = (2 / (9 * c)) ** 0.5
+        drawn = torch.randn(len(kernel), generator=rng, dtype=torch.float64)
+        torch.testing.assert_close(kernel, deviation * drawn, rtol=1e-14, atol=0)
         assert float(kernel.std()) == pytest.approx(deviation, rel=4 / (2 * len(kernel)) ** 0.5)
         assert abs(float(kernel.mean())) < 4 * deviation / len(kernel) ** 0.5
         assert not bias.any()
@@ -277,7 +284,7 @@ def test_the_network_starts_as_the_related_code_has_it() -> None:
     assert not y.any()
 
 
-@pytest.mark.parametrize("side", [16, 20, 8, 3])
+@pytest.mark.parametrize("side", [16, 36, 8, 3])
 def test_the_network_is_torchs_in_training_and_normalised_by_others_in_testing(side: int) -> None:
     """Four blocks, with pooling only while there is more than one pixel."""
     net, left = Network(3, side), side
@@ -297,6 +304,14 @@ def test_the_network_is_torchs_in_training_and_normalised_by_others_in_testing(s
     torch.testing.assert_close(net.logits(y, shown, shown), expected, rtol=1e-9, atol=1e-9)
     one = net.logits(y, shown[:1], shown)  # an image alone is told as among the others
     torch.testing.assert_close(one, expected[:1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
+def test_a_share_is_of_a_class(share: float) -> None:
+    node = {"_target_": "tasks.online_imbalance.online_imbalance", "shares": [1.0, 0.3]}
+    checked(node, "task", given=("context", "data", "solved"))
+    with pytest.raises(BadSetting, match=r"task\.shares\.1"):
+        checked(node | {"shares": [1.0, share]}, "task", given=("context", "data", "solved"))
 
 
 def test_real_images_are_thinned_too(monkeypatch: pytest.MonkeyPatch) -> None:

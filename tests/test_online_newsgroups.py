@@ -118,6 +118,8 @@ def test_documents_are_kept_by_rows_and_by_words(size: int | None) -> None:
             by_word[j, int(d.by_word.columns[k])] += float(d.by_word.values[k])
     np.testing.assert_array_equal(by_word, matrix.T[d.words])
     assert len(set(which(d))) < len(d.labels)
+    for csr in (d.rows, d.by_word):  # as tasks/sparse.py has them
+        assert csr.offsets.dtype == csr.columns.dtype == torch.int32
 
 
 def test_a_round_is_the_same_for_all_that_ask_and_another_the_next_time() -> None:
@@ -190,6 +192,20 @@ def test_wrong_labels_are_a_share_of_all_and_evenly_the_others() -> None:
     assert ((shifts[1:] - 1000).abs() < 4 * (4000 * 0.25 * 0.75) ** 0.5).all()
     assert not torch.equal(labels(0.5), turned(truth, 5, "val", 0)(0.5))
     assert not torch.equal(labels(0.5), turned(truth, 5, "train", 1)(0.5))
+
+
+def test_recorded_rounds_and_labels_come_again() -> None:
+    """Their random numbers are named by the set, the task's seed and the step."""
+    d, whole = Draw(made(round=12), 0, 5).g(), which(Draw(made(), 0, 5).g())
+    numbers = torch.randint(TRAIN // 2, (12,), generator=generator("round", "train", 3, 5))
+    assert which(d) == [whole[i] for i in numbers.tolist()]
+    truth, rng = torch.arange(50) % 5, generator("label noise", "val", 7)
+    rank, shift = torch.rand(50, generator=rng), torch.randint(1, 5, (50,), generator=rng)
+    expected = [
+        (label + by) % 5 if draw < 0.4 else label
+        for label, by, draw in zip(truth.tolist(), shift.tolist(), rank.tolist())
+    ]
+    assert turned(truth, 5, "val", 7)(0.4).tolist() == expected
 
 
 def somewhere() -> tuple[Tensor, Tensor, Tensor]:
@@ -329,6 +345,7 @@ def test_x_is_in_its_box_and_both_start_where_they_are_told() -> None:
     far = torch.tensor([-1.0, 0.2, 1.0]).double()
     assert task.feasible.project(far).tolist() == pytest.approx([0.0, 0.2, 0.3])
     x, y = task.init(generator())
+    assert x.dtype == y.dtype == torch.float64
     assert x.tolist() == [0.3] * WORDS
     assert y.tolist() == [[0.0] * CLASSES] * WORDS
     with pytest.raises(BadSetting, match=r"task\.start=0\.5"):

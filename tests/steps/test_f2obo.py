@@ -155,7 +155,7 @@ def test_an_inner_loop_is_projected() -> None:
 SF2OBO: list[dict[str, Any]] = [
     {},
     {"tau": 1 / 6, "B1": 2 / 3, "B2": 2 / 3, "growing": True, "K": 3},  # corollary 5.2
-    {"tau": 0.2, "a": 0.1, "b": 0.7, "growing": True, "K": 2, "B1": 0.9, "B2": 0.4},
+    {"tau": 0.2, "a": 0.1, "b": 0.7, "growing": True, "K": 3, "B1": 0.9, "B2": 0.4},
     {"tau": 0.4, "a": 0.6, "b": 0.3, "growing": True, "K": 2, "B1": 0.1, "B2": 1.2, "beta": 0.5},
     {"tau": 0.3, "a": 0.5, "b": 0.0, "K": 2, "lam": 3.0},
 ]
