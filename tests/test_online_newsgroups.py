@@ -30,9 +30,9 @@ def table() -> Any:
     counts = np.zeros((TRAIN + TEST, WORDS), dtype=np.int16)
     rng = np.random.default_rng(0)
     for i in range(TRAIN + TEST):
-        counts[i, i] = 2
+        counts[i, COMMON + i] = 2
         for j in rng.choice(COMMON, 3, replace=False):
-            counts[i, TRAIN + TEST + j] = rng.integers(1, 9)
+            counts[i, j] = rng.integers(1, 9)
     return counts
 
 
@@ -75,7 +75,7 @@ def dense(d: Documents) -> Any:
 
 def which(d: Documents) -> list[int]:
     """The documents' numbers, by the words of their own."""
-    return [int(np.flatnonzero(row[: TRAIN + TEST])[0]) for row in dense(d)]
+    return [int(np.flatnonzero(row[COMMON:])[0]) for row in dense(d)]
 
 
 def unit(rows: Any) -> Any:

@@ -78,9 +78,10 @@ def test_af2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
     had = {
         "beta": None, "lam": 5.0, "tau": 0.5, "delta_y": 0.01, "delta_z": 0.0001, "cap": 1000
     } | settings  # fmt: skip
-    alpha, gamma = 0.6, 0.05
+    alpha, gamma, taken = 0.6, 0.05, 0
 
     def by_hand(draws: on.Draws) -> on.Rounds:
+        nonlocal taken
         x, y, z, lam, capped = at.X0, at.Y0, at.Y0, had["lam"], 0
         for t in (1, 2, 3):
             beta = (had["beta"] or alpha) / lam
@@ -101,6 +102,7 @@ def test_af2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
                     break
                 y = at.in_y(task, y - beta * slope)
                 k_y += 1
+            taken += k_z + k_y
             slope = slope_of(x, y, z, xi, zeta, lam)
             x = at.in_x(task, x - gamma * slope)
             inner = {"inner_z": k_z, "inner_y": k_y, "capped": capped}
@@ -109,7 +111,8 @@ def test_af2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
 
     method = af2obo(alpha, gamma, **settings, batch=batch)
     assert method.first_order
-    on.assert_same_rounds(task, method, by_hand)
+    end = on.assert_same_rounds(task, method, by_hand)
+    assert end.calls["grad_g"] == taken + 3 * 4
 
 
 def test_af2obo_counts_its_inner_steps() -> None:
