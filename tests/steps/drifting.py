@@ -6,7 +6,7 @@ that a step that sees another round's losses, or the right losses at another t, 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -167,19 +167,19 @@ def assert_same_rounds(
     return standing
 
 
-def line(lower_slope: float = 1.0) -> Task:
-    """g = y^2 / 2 and f = 0 of one number each, y_1 = lower_slope: in binary fractions all is
-    exact, so that a tolerance can be met exactly."""
+def unheld(draws: Draws) -> Rounds:
+    """One round of which nothing is compared."""
+    yield {}
 
-    def nothing(rng: Generator, step: int, size: int | None) -> Any:
-        return None
+
+def line() -> Task:
+    """g = y^2 / 2 and f = 0 of one number each, y_1 = 1: in binary fractions all is exact, so that
+    a tolerance can be met exactly."""
 
     return Task(
         upper=lambda x, y, d: 0.0 * (x.sum() + y.sum()),
         lower=lambda x, y, d: 0.5 * y.square().sum(),
-        init=lambda rng: (torch.zeros(1).double(), torch.full((1,), lower_slope).double()),
+        init=lambda rng: (torch.zeros(1).double(), torch.ones(1).double()),
         evaluate=lambda x, y, step: {"loss": y.sum()},
         metric="loss",
-        draw_upper=nothing,
-        draw_lower=nothing,
     )

@@ -119,10 +119,7 @@ def test_af2obo_counts_its_inner_steps() -> None:
     """With k_z and k_y inner steps: k_z + k_y + 4 gradients of g and k_y + 2 of f."""
     task = on.problem()
 
-    def nothing(draws: on.Draws) -> on.Rounds:
-        yield {}
-
-    end = on.assert_same_rounds(task, af2obo(0.3, 0.05, delta_z=0.1), nothing, steps=1)
+    end = on.assert_same_rounds(task, af2obo(0.3, 0.05, delta_z=0.1), on.unheld, steps=1)
     k_z, k_y = (int(end.info[name]) for name in ("inner_z", "inner_y"))
     assert k_y > k_z > 1
     assert end.calls == {"grad_g": k_z + k_y + 4, "grad_f": k_y + 2}
@@ -206,11 +203,8 @@ def test_sf2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
 
 
 def test_by_default_all_methods_ask_for_all_the_data() -> None:
-    def nothing(draws: on.Draws) -> on.Rounds:
-        yield {}
-
     for made in (f2obo(0.3, 0.05), af2obo(0.3, 0.05), sf2obo(0.3, 0.05)):
         assert made.first_order
-        end = on.assert_same_rounds(on.problem(), made, nothing, steps=1)
+        end = on.assert_same_rounds(on.problem(), made, on.unheld, steps=1)
         assert end.samples["grad_f"] == at.ROWS * end.calls["grad_f"]
         assert end.samples["grad_g"] == at.ROWS * end.calls["grad_g"]
