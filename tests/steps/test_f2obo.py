@@ -1,0 +1,210 @@
+"""F2OBO, AF2OBO and SF2OBO, by hand (Jia and Chen, 2026, Algorithms 1 to 3, theorem 5.1)."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from algorithms.online.f2obo import af2obo, descended, f2obo, sf2obo
+from bench.oracle import Oracle
+from bench.sets import box
+from tests.steps import drifting as on
+from tests.steps import problem as at
+
+PLACES = pytest.mark.parametrize(("case", "batch"), on.PLACES)
+
+
+def slope_of(x: Tensor, y: Tensor, z: Tensor, xi: Any, zeta: Any, lam: float) -> Tensor:
+    """Line 9 of Algorithm 1."""
+    return on.f_x(x, y, xi) + lam * (on.g_x(x, y, zeta) - on.g_x(x, z, zeta))
+
+
+F2OBO: list[dict[str, Any]] = [
+    {},
+    {"K": 1, "tau": 1 / 3, "outer_decay": 1 / 3},  # theorem 3.2
+    {"K": 2, "tau": 0.7, "beta": 0.5, "lam": 3.0},
+    {"K": 3, "tau": 0.0, "outer_decay": 1.5},
+]
+
+
+@PLACES
+@pytest.mark.parametrize("settings", F2OBO)
+def test_f2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
+    """Algorithm 1: both inner steps K times on one sample of the round; beta_t = beta / lambda_t,
+    beta = alpha unless it is given; line 11 as printed, lambda_{t+1} = (1 + 1/t)^tau lambda_t."""
+    task = on.CASES[case]()
+    had = {"beta": None, "lam": 5.0, "tau": 1.0, "K": 5, "outer_decay": 0.0} | settings
+    alpha, gamma, K = 0.3, 0.05, had["K"]
+
+    def by_hand(draws: on.Draws) -> on.Rounds:
+        x, y, z, lam = at.X0, at.Y0, at.Y0, had["lam"]
+        for t in (1, 2, 3):
+            beta_t = (had["beta"] or alpha) / lam
+            gamma_t = gamma / t ** had["outer_decay"]
+            xi, zeta = draws(t - 1).f(batch), draws(t - 1).g(batch)
+            for _ in range(K):
+                z = at.in_y(task, z - alpha * on.g_y(x, z, zeta))
+                y = at.in_y(task, y - beta_t * (on.f_y(x, y, xi) + lam * on.g_y(x, y, zeta)))
+            slope = slope_of(x, y, z, xi, zeta, lam)
+            x = at.in_x(task, x - gamma_t * slope)
+            yield {"x": x, "y": y, "z": z, "hypergrad_sq": slope @ slope, "lam": lam}
+            lam = (1 + 1 / t) ** had["tau"] * lam
+
+    method = f2obo(alpha, gamma, **settings, batch=batch)
+    end = on.assert_same_rounds(task, method, by_hand)
+    assert end.calls["grad_g"] == 3 * (2 * K + 2)
+    assert end.calls["grad_f"] == 3 * (K + 1)
+
+
+AF2OBO: list[dict[str, Any]] = [
+    {},
+    {"delta_y": 0.3, "delta_z": 0.02, "tau": 1.0, "lam": 3.0, "beta": 0.5},
+    {"delta_y": 0.05, "delta_z": 0.3, "tau": 0.0},
+    {"delta_y": 0.1, "delta_z": 0.05, "cap": 3},
+    {"delta_y": 5.0, "delta_z": 0.2, "cap": 0},
+]
+
+
+@PLACES
+@pytest.mark.parametrize("settings", AF2OBO)
+def test_af2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
+    """Algorithm 2, lines 3 to 12; a loop that has taken `cap` steps ends, and is counted if its
+    slope is still above its tolerance."""
+    if case == "held":  # a box keeps slopes from falling: the loops end at their cap
+        settings = {"cap": 5} | settings
+    task = on.CASES[case]()
+    had = {
+        "beta": None, "lam": 5.0, "tau": 0.5, "delta_y": 0.01, "delta_z": 0.0001, "cap": 1000
+    } | settings  # fmt: skip
+    alpha, gamma, taken = 0.6, 0.05, 0
+
+    def by_hand(draws: on.Draws) -> on.Rounds:
+        nonlocal taken
+        x, y, z, lam, capped = at.X0, at.Y0, at.Y0, had["lam"], 0
+        for t in (1, 2, 3):
+            beta = (had["beta"] or alpha) / lam
+            xi, zeta = draws(t - 1).f(batch), draws(t - 1).g(batch)
+            k_z = k_y = 0
+            while float(on.g_y(x, z, zeta).norm()) > had["delta_z"]:
+                if k_z == had["cap"]:
+                    capped += 1
+                    break
+                z = at.in_y(task, z - alpha * on.g_y(x, z, zeta))
+                k_z += 1
+            while True:
+                slope = on.f_y(x, y, xi) + lam * on.g_y(x, y, zeta)
+                if float(slope.norm()) <= had["delta_y"]:
+                    break
+                if k_y == had["cap"]:
+                    capped += 1
+                    break
+                y = at.in_y(task, y - beta * slope)
+                k_y += 1
+            taken += k_z + k_y
+            slope = slope_of(x, y, z, xi, zeta, lam)
+            x = at.in_x(task, x - gamma * slope)
+            inner = {"inner_z": k_z, "inner_y": k_y, "capped": capped}
+            yield {"x": x, "y": y, "z": z, "hypergrad_sq": slope @ slope, "lam": lam, **inner}
+            lam = (1 + 1 / t) ** had["tau"] * lam
+
+    method = af2obo(alpha, gamma, **settings, batch=batch)
+    assert method.first_order
+    end = on.assert_same_rounds(task, method, by_hand)
+    assert end.calls["grad_g"] == taken + 3 * 4
+
+
+def test_af2obo_counts_its_inner_steps() -> None:
+    """With k_z and k_y inner steps: k_z + k_y + 4 gradients of g and k_y + 2 of f."""
+    task = on.problem()
+
+    end = on.assert_same_rounds(task, af2obo(0.3, 0.05, delta_z=0.1), on.unheld, steps=1)
+    k_z, k_y = (int(end.info[name]) for name in ("inner_z", "inner_y"))
+    assert k_y > k_z > 1
+    assert end.calls == {"grad_g": k_z + k_y + 4, "grad_f": k_y + 2}
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "cap", "expected"),
+    [
+        (1.0, 9, (1.0, 0, False)),  # met at the start: no step
+        (0.25, 9, (0.25, 2, False)),  # met exactly is met, as line 4 goes on while it is above
+        (0.25, 2, (0.25, 2, False)),  # met by the last step that there may be
+        (0.25, 1, (0.5, 1, True)),
+        (0.25, 0, (1.0, 0, True)),
+        (1.0, 0, (1.0, 0, False)),
+    ],
+)
+def test_an_inner_loop_ends_at_its_tolerance_or_its_cap(
+    tolerance: float, cap: int, expected: tuple[float, int, bool]
+) -> None:
+    """y / 2 a step, whose slope is y: both exact in binary."""
+    point = torch.ones(1).double()
+    found, k, cut = descended(Oracle(on.line()), point, lambda y: y, 0.5, tolerance, cap)
+    assert (float(found), k, cut) == expected
+
+
+def test_an_inner_loop_is_projected() -> None:
+    """Down a slope of 1 from 0 in [-.7, 1] by steps of .5."""
+    o = Oracle(on.problem(None, box(-0.7, 1.0)))
+    found, k, cut = descended(o, torch.zeros(1), torch.ones_like, 0.5, 0.1, 3)
+    assert (float(found), k, cut) == (pytest.approx(-0.7), 3, True)
+
+
+SF2OBO: list[dict[str, Any]] = [
+    {},
+    {"tau": 1 / 6, "B1": 2 / 3, "B2": 2 / 3, "growing": True, "K": 3},  # corollary 5.2
+    {"tau": 0.2, "a": 0.1, "b": 0.7, "growing": True, "K": 3, "B1": 0.9, "B2": 0.4},
+    {"tau": 0.4, "a": 0.6, "b": 0.3, "growing": True, "K": 2, "B1": 0.1, "B2": 1.2, "beta": 0.5},
+    {"tau": 0.3, "a": 0.5, "b": 0.0, "K": 2, "lam": 3.0},
+]
+
+
+@PLACES
+@pytest.mark.parametrize("settings", SF2OBO)
+def test_sf2obo(settings: dict[str, Any], case: str, batch: int | None) -> None:
+    """Algorithm 3: lines 5 and 9 draw anew, line 5 once for both inner steps. Theorem 5.1:
+    alpha_t = alpha t^-a, beta_t = beta / (lambda_1 t^b), K_t = 4 kappa max(t^(b - tau), t^a) log t
+    with K for 4 kappa, batches of batch t^B1 on line 9 and of batch t^B2 on line 5, rounded up."""
+    task = on.CASES[case]()
+    had: dict[str, Any] = {
+        "beta": None, "lam": 5.0, "tau": 1.0, "K": 5, "growing": False,
+        "a": 0.0, "b": None, "B1": 0.0, "B2": 0.0,
+    } | settings  # fmt: skip
+    alpha, gamma, tau, a = 0.3, 0.05, had["tau"], had["a"]
+    b = tau if had["b"] is None else had["b"]
+    inner = []
+    for t in (1, 2, 3, 4):
+        growth = had["K"] * max(t ** (b - tau), t**a) * math.log(t)
+        inner.append(max(1, math.ceil(growth)) if had["growing"] else had["K"])
+
+    def by_hand(draws: on.Draws) -> on.Rounds:
+        x, y, z, lam = at.X0, at.Y0, at.Y0, had["lam"]
+        for t in (1, 2, 3, 4):
+            draw = draws(t - 1)
+            alpha_t, beta_t = alpha / t**a, (had["beta"] or alpha) / (had["lam"] * t**b)
+            size = None if batch is None else math.ceil(batch * t ** had["B2"])
+            for _ in range(inner[t - 1]):
+                xi, zeta = draw.f(size), draw.g(size)
+                z = at.in_y(task, z - alpha_t * on.g_y(x, z, zeta))
+                y = at.in_y(task, y - beta_t * (on.f_y(x, y, xi) + lam * on.g_y(x, y, zeta)))
+            size = None if batch is None else math.ceil(batch * t ** had["B1"])
+            xi, zeta = draw.f(size), draw.g(size)
+            slope = slope_of(x, y, z, xi, zeta, lam)
+            x = at.in_x(task, x - gamma * slope)
+            yield {"x": x, "y": y, "z": z, "hypergrad_sq": slope @ slope, "lam": lam}
+            lam = (1 + 1 / t) ** tau * lam
+
+    method = sf2obo(alpha, gamma, **settings, batch=batch)
+    end = on.assert_same_rounds(task, method, by_hand, steps=4)
+    assert end.calls["grad_g"] == sum(2 * K + 2 for K in inner)
+    assert end.calls["grad_f"] == sum(K + 1 for K in inner)
+
+
+def test_by_default_all_methods_ask_for_all_the_data() -> None:
+    for made in (f2obo(0.3, 0.05), af2obo(0.3, 0.05), sf2obo(0.3, 0.05)):
+        assert made.first_order
+        end = on.assert_same_rounds(on.problem(), made, on.unheld, steps=1)
+        assert end.samples["grad_f"] == at.ROWS * end.calls["grad_f"]
+        assert end.samples["grad_g"] == at.ROWS * end.calls["grad_g"]
