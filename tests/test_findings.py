@@ -13,7 +13,7 @@ from bench.reproduce.records import ClaimRecord, Record
 from bench.reproduce.specs import Book
 from bench.settings import BadSetting
 from tests import planned
-from tests.test_tables import recorded, row
+from tests.test_report_tables import recorded, row
 
 CLAIM = {"kind": "between", "metric": "loss", "rows": ["A"], "budgets": ["smoke", "short"]}
 CLAIMS = {
