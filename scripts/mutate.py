@@ -404,7 +404,8 @@ def worker(asked: Any, answers: Any, folder: str, baseline: list[str]) -> None:
     os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     os.environ.pop("COVERAGE_PROCESS_START", None)
     sys.dont_write_bytecode = True
-    import hydra  # noqa: F401
+    import anyio.pytest_plugin  # noqa: F401
+    import hydra.extra.pytest_plugin  # noqa: F401
     import numpy  # noqa: F401
     import pydantic  # noqa: F401
     import pytest  # noqa: F401
@@ -412,6 +413,7 @@ def worker(asked: Any, answers: Any, folder: str, baseline: list[str]) -> None:
     import sklearn.metrics  # noqa: F401
     import torch
     import torchvision  # noqa: F401
+    import xdist.plugin  # noqa: F401
 
     torch.set_num_threads(1)
     torch.func.jacrev(torch.sin)(torch.zeros(1))  # imports much at its first use
