@@ -262,6 +262,18 @@ def test_closed_forms_in_each_variable_alone(make: Callable[[], Task], size: int
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+def test_a_large_batch_of_the_first_rows_alone() -> None:
+    """A large batch is counted row by row, and rows that it lacks count as none."""
+    task = quadratic(DOUBLE, noise=0.3, curving=0.2)
+    assert task.lower is not None
+    assert task.lower_derivatives is not None
+    rng = generator("few rows")
+    x, y, rows = randn(rng, 3), randn(rng, 5), torch.arange(400) % 3
+    exact = torch.func.jacrev(task.lower, argnums=1)(x, y, rows)
+    found = task.lower_derivatives.grad(x, y, rows, "y")[1]
+    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-12)
+
+
 WANTED: dict[Wrt, list[bool]] = {"x": [False, True], "y": [True, False], "xy": [False, False]}
 
 
@@ -347,6 +359,9 @@ def test_the_spectrum() -> None:
         found = spectrum(x)
         assert float(found["nuclear_norm"]) == pytest.approx(sum(values), rel=1e-12)
         assert float(found["rank"]) == rank
+    for values, rank in (([2.0, 0.0, 0.0], 1), ([1.0, 1e-6], 1), ([0.25, 1e-3], 2)):
+        exact = torch.diag(torch.tensor(values, dtype=torch.float64))  # has no rounding
+        assert float(spectrum(exact)["rank"]) == rank
     zero = spectrum(torch.zeros(3, 2).double())
     assert (float(zero["nuclear_norm"]), float(zero["rank"])) == (0.0, 0.0)
     assert zero["rank"].dtype == torch.float64

@@ -1,5 +1,6 @@
 """HOAG by hand (Pedregosa, 2016, Algorithm 1), with the step sizes that our docstring states."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -173,5 +174,7 @@ def test_a_fixed_step(case: str) -> None:
 
 
 def test_hoag_unless_told_otherwise() -> None:
-    """.1 * .9^k, an adaptive step, all the data; no run here meets the caps."""
+    """.1 * .9^k, an adaptive step, all the data; no run here meets the caps, so they are read."""
     follows(at.problem(), None, inner_lr=0.5)
+    caps = inspect.signature(hoag).parameters
+    assert (caps["T"].default, caps["Q"].default) == (1000, 100)

@@ -207,3 +207,19 @@ def test_what_is_refused_and_what_is_not() -> None:
         with pytest.raises(BadSetting, match=r"low=2\.0: write a number below algorithm\.high=1"):
             made(0.3, low=2.0, high=1.0)
     assert optuna_tpe(0.3).init(torch.zeros(100), torch.zeros(2)).tried.shape == (200, 100)
+    assert random_search(0.3).init(at.X0, at.Y0).tried.shape == (0, at.P)  # it keeps none
+
+
+def test_a_proposal_has_the_shape_of_x() -> None:
+    """An x that is a table is proposed as one, and remembered as one row."""
+    task = replace(
+        at.problem(),
+        upper=lambda x, y, i: at.upper(x.flatten(), y, i),
+        lower=lambda x, y, i: at.lower(x.flatten(), y, i),
+        init=lambda rng: (at.X0.reshape(at.P, 1), at.Y0),
+    )
+    for method in (random_search(0.3, T=1), optuna_tpe(0.3, T=1, trials=4)):
+        with torch.no_grad():
+            standing = advance(task, method, 0, first(task, method, 0))
+        assert standing.state.x.shape == (at.P, 1)
+    assert torch.equal(standing.state.tried[0], standing.state.x.flatten())
