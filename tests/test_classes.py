@@ -274,6 +274,7 @@ def test_omniglot_is_read_by_its_division_and_kept(
 ) -> None:
     monkeypatch.setitem(KEPT, "Omniglot", replace(KEPT["Omniglot"], check=lambda target: None))
     omniglot_folder(tmp_path)
+    (tmp_path / "derived").mkdir()  # other data may be kept there already
     context = Context(data_root=tmp_path)
     found = classes.load("omniglot", context)
     for k, part in enumerate(classes.PARTS):
