@@ -5,13 +5,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bench.reproduce import curves, drawings
 from bench.reproduce.plan import Job, Plan, Row, Run
 from bench.reproduce.specs import Artifact, Metric, Point, Spec, load_book
+from bench.rng import generator
+from bench.task import Context
 
 BOOK = load_book()
 ACCURACY = Metric(label="test accuracy", better="higher", percent=True)
@@ -220,9 +224,11 @@ def test_views_are_of_the_first_run_of_every_method(tmp_path: Path) -> None:
 PLANE = {"x": "theta_1", "y": "theta_2", "x_range": (-4.0, 4.0), "y_range": (-3.0, 4.0)}
 
 
-def pathed(folder: Path, task: str, plane: Any, values: dict[str, Sequence[Any]]) -> Any:
+def pathed(
+    folder: Path, task: str, plane: Any, values: dict[str, Sequence[Any]], seed: int = 0
+) -> Any:
     """The paths of rows whose one run had these values of theta."""
-    (folder / "config.yaml").write_text(f"seed: 0\ntask: {{_target_: tasks.toy.{task}}}\n")
+    (folder / "config.yaml").write_text(f"seed: {seed}\ntask: {{_target_: tasks.toy.{task}}}\n")
     some = plan({name: [[0.0] * len(found)] for name, found in values.items()}, trajectory=plane)
     rows = []
     for row in some.rows:
@@ -238,7 +244,7 @@ def test_paths_in_the_plane_over_the_contours_of_f(tmp_path: Path) -> None:
     """The coreset's f is |theta - (3, -2)|^2 and its optimum (3, 1); what flew off is a gap."""
     values = {
         "A": [(0.0, 1.0), (2e6, 3.0), (-2.0, None), (4.0, -2e6)],
-        "B": [(1.0, 2.0), (1e6, 1e6)],
+        "B": [(1.0, 2.0), (1e6, 1e6), (-1e6, 1.5e6)],
     }
     found = pathed(tmp_path, "toy_coreset", PLANE, values)["paper"]
     first, second = found["lines"]
@@ -246,7 +252,7 @@ def test_paths_in_the_plane_over_the_contours_of_f(tmp_path: Path) -> None:
         "row": "A", "colour": BOOK.methods["bome"].colour, "dash": "solid",
         "x": [0.0, None, -2.0, 4.0], "y": [1.0, 3.0, None, None],
     }  # fmt: skip
-    assert (second["x"], second["y"]) == ([1.0, None], [2.0, None])
+    assert (second["x"], second["y"]) == ([1.0, None, None], [2.0, None, None])
     grid_x, grid_y = found["grid"]
     assert (len(grid_x), grid_x[0], grid_x[-1]) == (61, -4.0, 4.0)
     assert (len(grid_y), grid_y[0], grid_y[-1]) == (61, -3.0, 4.0)
@@ -270,6 +276,29 @@ def test_a_plane_of_both_levels_and_one_without_f(tmp_path: Path) -> None:
     goal = {**PLANE, "upper_in": "none", "goal": (1.0, 2.0)}
     bare = pathed(tmp_path, "toy_minimax", goal, values)["paper"]
     assert (bare["z"], bare["goal"]) == (None, (1.0, 2.0))
+
+
+def test_the_contours_are_of_the_runs_own_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Built with its seed, in double precision, at the x that its seed begins with."""
+    contexts: list[Context] = []
+
+    def built(config: Any, context: Context) -> Any:
+        contexts.append(context)
+        return SimpleNamespace(
+            init=lambda rng: (torch.rand(1, generator=rng, dtype=torch.float64), None),
+            upper=lambda x, y, batch: x.sum() + y[0] - 2 * y[1],
+            optimum=None,
+        )
+
+    monkeypatch.setattr("bench.settings.build", built)
+    found = pathed(tmp_path, "toy_coreset", PLANE, {"A": [(0.0, 1.0)]}, seed=7)["paper"]
+    x0 = float(torch.rand(1, generator=generator(7, "init"), dtype=torch.float64))
+    assert found["z"][0][0] == pytest.approx(x0 - 4 + 6, rel=1e-5)
+    assert found["z"][60][0] == pytest.approx(x0 - 4 - 8, rel=1e-5)
+    assert found["optimum"] is None
+    assert [(context.seed, context.dtype) for context in contexts] == [(7, torch.float64)]
 
 
 def test_no_plane_no_paths() -> None:

@@ -153,6 +153,15 @@ def test_a_plan_that_is_not_to_compose_knows_all_names_or_is_none(tmp_path: Path
     assert len(names.asked) == 33
 
 
+def test_one_name_that_is_not_known_is_enough_for_no_plan(tmp_path: Path) -> None:
+    class Some(Known):
+        def get(self, point: Point, seed: int) -> str | None:
+            return None if (point.row, seed) == ("L", 0) else super().get(point, seed)
+
+    names: Any = Some()
+    assert plans.make(artifact(), BOOK, "short", tmp_path, names, compose=False) is None
+
+
 LANE = {"amortised": True}
 
 
@@ -404,6 +413,7 @@ def test_composed_names_are_those_that_bench_gives() -> None:
         ((("task", "toy_coreset"), ("algorithm", "bome"), ("algorithm.TT", 3)), (), "TT"),
         ((("task", "toy_coreset"), ("algorithm", "bome")), (("algorithm.T.x", 3),), "x"),
         ((("task", "toy_coreset"), ("algorithm", "bome")), (("algorithm.T", "x"),), "T=x"),
+        ((("task", "toy_coreset"), ("algorithm", "bome")), (("algorithm.T", "???"),), "Missing"),
     ],
 )
 def test_what_cannot_be_composed_is_refused_in_one_line(
