@@ -365,3 +365,12 @@ def test_the_spectrum() -> None:
     zero = spectrum(torch.zeros(3, 2).double())
     assert (float(zero["nuclear_norm"]), float(zero["rank"])) == (0.0, 0.0)
     assert zero["rank"].dtype == torch.float64
+
+
+def test_any_condition_number_above_one_is_taken() -> None:
+    """The smallest eigenvalue is 1 / condition: mu = 2 / 3 shows in g along y alone."""
+    task = logistic(DOUBLE, n=4, m=3, q=2, condition=1.5)
+    assert task.lower is not None
+    x, y = torch.full((4,), -40.0).double(), torch.ones(2).double()  # no sample has a weight
+    value = task.lower(x, y, torch.arange(4))
+    assert float(value) == pytest.approx(0.5 * (1 / 1.5) * 2, rel=1e-12)
