@@ -110,6 +110,7 @@ class Mutant(NamedTuple):
     name: str
     file: str
     line: int
+    within: tuple[int, int]  # first and last line of the definition it stands in
     source: str  # the whole file with the mistake
 
 
@@ -265,8 +266,16 @@ def mutants(file: str) -> list[Mutant]:
             changed = text[:begin] + new.encode() + text[end:]
             line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
             name = f"{file}:{line}:{column}: {what}"
-            found.setdefault(name, Mutant(name, file, line, changed.decode()))
+            found.setdefault(name, Mutant(name, file, line, around(tree, line), changed.decode()))
     return list(found.values())
+
+
+def around(tree: ast.Module, line: int) -> tuple[int, int]:
+    """First and last line of the definition at the top of the file in which a line stands."""
+    for node in tree.body:
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
+            return node.lineno, node.end_lineno or node.lineno
+    return line, line
 
 
 def written(node: ast.AST, instead: ast.AST | None) -> str:
@@ -287,6 +296,7 @@ class Reach:
     def found(self, jobs: int) -> tuple[dict[str, dict[str, list[int]]], list[str], list[float]]:
         """(file -> line -> numbers of tests, the tests, their seconds)."""
         if not self.file.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
             self.look(jobs)
         kept = json.loads(self.file.read_text())
         return kept["lines"], kept["tests"], kept["seconds"]
@@ -296,7 +306,6 @@ class Reach:
         and tests that fail there are left out."""
         import coverage
 
-        shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         tree = copied(self.folder)
         rc = self.folder / "coveragerc"
@@ -483,8 +492,16 @@ def met(tests: list[str], report: Path) -> int:
 def chosen(
     mutant: Mutant, lines: dict[str, Any], tests: list[str], seconds: list[float], width: list[int]
 ) -> list[str]:
-    """The tests that reach its line, those that reach least else first, up to the time limit."""
-    here = lines.get(mutant.file, {}).get(str(mutant.line), [])
+    """The tests that reach its line, those that reach least else first, up to the time limit.
+
+    A test that reaches no line at all, as it only reads signatures, is among the first.
+    """
+    file = lines.get(mutant.file, {})
+    here = set(file.get(str(mutant.line), []))
+    if not here:  # run at import, as defaults are, which coverage gives to no test
+        a, b = mutant.within
+        here = {i for line in range(a, b + 1) for i in file.get(str(line), [])}
+        here |= {i for i, name in enumerate(tests) if "default" in name or "setting" in name}
     found, spent = [], 0.0
     for i in sorted(here, key=lambda i: (width[i], seconds[i])):
         if spent + seconds[i] > LIMIT and found:
