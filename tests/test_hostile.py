@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 
 import bench.main
@@ -36,7 +37,9 @@ QUICK = ("task=toy_minimax", "run.steps=2", "run.every=2", "run.threads=1")
 def main(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Main:
-    """`bench` in this process, its runs in tmp_path/runs."""
+    """`bench` in this process, its runs in tmp_path/runs; its guard on Hydra goes with the test."""
+    loader = ConfigLoaderImpl.load_configuration
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", loader)
 
     def call(*arguments: str) -> Said:
         monkeypatch.setenv("BENCH_RUNS", str(tmp_path / "runs"))
