@@ -498,9 +498,9 @@ def chosen(
     """
     file = lines.get(mutant.file, {})
     here = set(file.get(str(mutant.line), []))
-    if not here:  # run at import, as defaults are, which coverage gives to no test
+    if not here or at_import(mutant):  # as defaults are, which coverage gives to no test
         a, b = mutant.within
-        here = {i for line in range(a, b + 1) for i in file.get(str(line), [])}
+        here |= {i for line in range(a, b + 1) for i in file.get(str(line), [])}
         here |= {i for i, name in enumerate(tests) if "default" in name or "setting" in name}
     found, spent = [], 0.0
     for i in sorted(here, key=lambda i: (width[i], seconds[i])):
@@ -509,6 +509,16 @@ def chosen(
         found.append(tests[i])
         spent += seconds[i]
     return found
+
+
+def at_import(mutant: Mutant) -> bool:
+    """Whether its line is in no function's body: tests that start a process reach it alone."""
+    for node in ast.walk(ast.parse((ROOT / mutant.file).read_bytes())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            last = node.end_lineno or node.lineno
+            if node.body[0].lineno <= mutant.line <= last:
+                return False
+    return True
 
 
 def sources(names: list[str]) -> list[str]:

@@ -368,6 +368,14 @@ def test_a_table_of_few_shows_all(tmp_path: Path, capsys: pytest.CaptureFixture[
     }
 
 
+def test_words_below_a_table_are_plain_on_a_terminal_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    *_, counted = shown([Outcome(0, "seed=0", "n0", "done", None)], tmp_path / "s", capsys)
+    assert counted == "1 runs: 1 done"
+
+
 def test_a_table_of_many_shows_what_is_not_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -290,7 +290,7 @@ def judged(parts: Sequence[Part], exact: bool) -> Verdict:
     elif open_ones:
         word, deciding = "not enough runs", open_ones
     tightest = min(deciding, key=lambda pair: room(*pair))
-    n = min((r.n for _, r in pairs), default=0)
+    n = min(r.n for _, r in pairs)
     return Verdict(word=word, n=n, statistic=sentence(*tightest), details=details)
 
 
