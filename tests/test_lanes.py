@@ -339,6 +339,22 @@ def test_lanes_that_are_too_large_are_halved(stand: type[Stand], configs: Config
     assert all(len(rows(config)) > 1 for config in ours)
 
 
+def test_halves_whose_data_are_apart_lose_nobody(stand: type[Stand], configs: Configs) -> None:
+    def refuse(own: Sequence[Lane]) -> None:
+        if len(own) > 2:
+            raise TooLarge("much")
+        if len({id(lane.task) for lane in own}) > 1:
+            raise Apart("different")
+
+    stand.refuses = refuse  # type: ignore[assignment]
+    ours = configs(0.1, 0.2, 0.1, 0.2)
+    for config, seed in zip(ours, (0, 1, 0, 1), strict=True):
+        config["seed"] = seed
+    assert performed(ours) == [(k, "", "") for k in range(4)]
+    groups = [[lane.seed for lane in side.lanes] for side in stand.made if side.calls]
+    assert groups == [[0], [1], [0], [1]]
+
+
 def test_what_is_no_graph_is_refused_with_its_reason(stand: type[Stand], configs: Configs) -> None:
     def refuse(own: Sequence[Lane]) -> None:
         raise NoGraph("it looks")
