@@ -347,7 +347,7 @@ def test_halves_whose_data_are_apart_lose_nobody(stand: type[Stand], configs: Co
             raise Apart("different")
 
     stand.refuses = refuse  # type: ignore[assignment]
-    ours = configs(0.1, 0.2, 0.1, 0.2)
+    ours = configs(0.1, 0.2, 0.15, 0.05)
     for config, seed in zip(ours, (0, 1, 0, 1), strict=True):
         config["seed"] = seed
     assert performed(ours) == [(k, "", "") for k in range(4)]
