@@ -687,3 +687,8 @@ def test_parts_and_verdicts_are_not_changed_afterwards() -> None:
     ):
         with pytest.raises(ValidationError, match="frozen"):
             made.n = 2  # type: ignore[union-attr]
+
+
+def test_a_part_without_bounds_is_kept_as_json() -> None:
+    part = Part(what="w", values=[1.0, -INF], low=-INF, high=INF, expected=2)
+    assert Part.model_validate_json(part.model_dump_json()) == part
