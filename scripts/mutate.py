@@ -540,7 +540,10 @@ def summed(kept: dict[str, Any]) -> dict[str, Any]:
         row["noticed"] += entry["verdict"] == "noticed"
         row["same"] += "equivalent" in entry
     total = {key: sum(row[key] for row in by_file.values()) for key in ("made", "noticed", "same")}
-    return {"total": total, "files": dict(sorted(by_file.items()))}
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return {"commit": commit, "total": total, "files": dict(sorted(by_file.items()))}
 
 
 def shown(kept: dict[str, Any]) -> None:
@@ -581,6 +584,10 @@ def main() -> None:
         save(args.out, kept)
         return
     everything = [m for file in sources(args.files) for m in mutants(file)]
+    there = {m.name for m in everything}
+    files = set(sources(args.files))
+    for name in [n for n in kept["mutants"] if n.split(":")[0] in files and n not in there]:
+        del kept["mutants"][name]  # its line has changed since
     if args.sample and args.sample < len(everything):
         everything = random.Random(args.seed).sample(everything, args.sample)
     if args.list:
@@ -602,6 +609,7 @@ def main() -> None:
             todo.append((m, args.tests or chosen(m, lines, tests, seconds, width)))
     print(f"{len(everything)} mutants, {len(todo)} to try", flush=True)
     tell(args, kept, todo)
+    save(args.out, kept)
     shown(kept)
 
 
