@@ -123,7 +123,7 @@ def sagafw(
         table = s.table
         if draw.step == 0:
             table = torch.stack([o.f_x(s.x, s.y, data[b]) for b in range(blocks)])
-        share = torch.tensor([data.share(b) for b in range(blocks)]).to(table)
+        share = table.new_tensor([data.share(b) for b in range(blocks)])
         b = draw.integer(blocks)
         new = o.f_x(s.x, s.y, data[b])
         v = share[b] * blocks * (new - table[b]) + torch.tensordot(share, table, 1)
