@@ -1,7 +1,7 @@
 """Mutation run: small mistakes are put into the code one at a time, and the tests must notice.
 
     uv run --with coverage python scripts/mutate.py --sample 400
-    uv run python scripts/mutate.py --files algorithms/bilevel/bome.py --tests tests/test_bome.py
+    uv run python scripts/mutate.py --files bench/lock.py --tests tests/test_locks.py
     uv run python scripts/mutate.py --named ID "the reason why this survivor changes nothing"
 
 A mutant meets the tests that reach its line, the most specific first, until 60 seconds of them are
@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from multiprocessing import get_context
@@ -96,8 +95,8 @@ TWINS = {
     ]
     for a, b in ((one, other), (other, one))
 }
-# methods whose call may be forgotten: a.square() becomes a
 EVERYWHERE = {"x", "y", "f", "g"}  # fields of states, and methods of draws
+# methods whose call may be forgotten: a.square() becomes a
 FORGOTTEN = {
     "abs", "square", "sqrt", "clamp", "exp", "log", "detach", "flip", "cumsum", "sigmoid", "relu",
     "sign", "float", "double", "sort", "sorted", "reshape", "flatten", "view_as", "t", "clone",
@@ -115,7 +114,7 @@ class Mutant(NamedTuple):
 
 
 def skipped(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a definition that compute nothing: annotations, decorators, docstrings."""
+    """The parts of a node that compute nothing: annotations, decorators, messages, imports."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield from node.decorator_list
         if node.returns:
@@ -286,77 +285,69 @@ def written(node: ast.AST, instead: ast.AST | None) -> str:
     return text if isinstance(instead, ast.Slice | ast.AugAssign) else f"({text})"
 
 
-class Reach:
-    """Which tests reach a line, and how long each takes: one run of the suite under coverage."""
+def reach(
+    folder: Path, jobs: int
+) -> tuple[dict[str, dict[str, list[int]]], list[str], list[float]]:
+    """(file -> line -> numbers of the tests that reach it, the tests, their seconds)."""
+    file = folder / "reach.json"
+    if not file.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        file.write_text(json.dumps(look(folder, jobs)))
+    kept = json.loads(file.read_text())
+    return kept["lines"], kept["tests"], kept["seconds"]
 
-    def __init__(self, folder: Path):
-        self.file = folder / "reach.json"
-        self.folder = folder
 
-    def found(self, jobs: int) -> tuple[dict[str, dict[str, list[int]]], list[str], list[float]]:
-        """(file -> line -> numbers of tests, the tests, their seconds)."""
-        if not self.file.exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.look(jobs)
-        kept = json.loads(self.file.read_text())
-        return kept["lines"], kept["tests"], kept["seconds"]
+def look(folder: Path, jobs: int) -> dict[str, Any]:
+    """Run the whole suite once, in a copy; tests that start processes are followed into them,
+    and tests that fail there are left out."""
+    import coverage
 
-    def look(self, jobs: int) -> None:
-        """Run the whole suite once, in a copy; tests that start processes are followed into them,
-        and tests that fail there are left out."""
-        import coverage
-
-        self.folder.mkdir(parents=True)
-        tree = copied(self.folder)
-        rc = self.folder / "coveragerc"
-        rc.write_text(
-            f"[run]\ndata_file = {self.folder}/data\nparallel = true\ncontext = ${{REACH_TEST-}}\n"
-            f"source = {tree}/algorithms,{tree}/tasks,{tree}/bench\n"
+    folder.mkdir(parents=True)
+    tree = copied(folder)
+    rc = folder / "coveragerc"
+    rc.write_text(
+        f"[run]\ndata_file = {folder}/data\nparallel = true\ncontext = ${{REACH_TEST-}}\n"
+        f"source = {tree}/algorithms,{tree}/tasks,{tree}/bench\n"
+    )
+    (folder / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()")
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-m", "not slurm"],
+        cwd=tree, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    files = sorted({line.split("::")[0] for line in listed.splitlines() if "::" in line})
+    shares = [files[j::jobs] for j in range(jobs)]
+    environment = os.environ | {
+        "COVERAGE_PROCESS_START": str(rc),
+        "PYTHONPATH": f"{folder}{os.pathsep}{tree}",
+        "COVERAGE_CORE": "ctrace",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--reached", str(folder / f"times{j}"), *share],
+            cwd=tree, env=environment,
         )
-        (self.folder / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()")
-        listed = subprocess.run(
-            [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-m", "not slurm"],
-            cwd=tree, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        names = [line for line in listed.splitlines() if "::" in line]
-        heavy = defaultdict(list)
-        for name in names:
-            heavy[name.split("::")[0]].append(name)
-        shares = [list(heavy)[j::jobs] for j in range(jobs)]
-        environment = os.environ | {
-            "COVERAGE_PROCESS_START": str(rc),
-            "PYTHONPATH": f"{self.folder}{os.pathsep}{tree}",
-            "COVERAGE_CORE": "ctrace",
-        }
-        started = [
-            subprocess.Popen(
-                [sys.executable, __file__, "--reached", str(self.folder / f"times{j}"), *share],
-                cwd=tree, env=environment,
-            )
-            for j, share in enumerate(shares)
-        ]  # fmt: skip
-        for process in started:
-            process.wait()
-        times: dict[str, float] = {}
-        for j in range(jobs):
-            times |= json.loads((self.folder / f"times{j}").read_text())
-        tests = sorted(times)
-        number = {name: i for i, name in enumerate(tests)}
-        data = coverage.Coverage(config_file=str(rc))
-        data.combine([str(self.folder)])
-        lines: dict[str, dict[str, list[int]]] = {}
-        kept = data.get_data()
-        for file in kept.measured_files():
-            here = lines.setdefault(str(Path(file).relative_to(tree)), {})
-            for line, contexts in kept.contexts_by_lineno(file).items():
-                here[str(line)] = sorted(number[c] for c in contexts if c in number)
-        self.file.write_text(
-            json.dumps({"lines": lines, "tests": tests, "seconds": [times[t] for t in tests]})
-        )
+        for j, share in enumerate(shares)
+    ]  # fmt: skip
+    for process in started:
+        process.wait()
+    times: dict[str, float] = {}
+    for j in range(jobs):
+        times |= json.loads((folder / f"times{j}").read_text())
+    tests = sorted(times)
+    number = {name: i for i, name in enumerate(tests)}
+    data = coverage.Coverage(config_file=str(rc))
+    data.combine([str(folder)])
+    lines: dict[str, dict[str, list[int]]] = {}
+    kept = data.get_data()
+    for file in kept.measured_files():
+        here = lines.setdefault(str(Path(file).relative_to(tree)), {})
+        for line, contexts in kept.contexts_by_lineno(file).items():
+            here[str(line)] = sorted(number[c] for c in contexts if c in number)
+    return {"lines": lines, "tests": tests, "seconds": [times[t] for t in tests]}
 
 
 def reached(out: Path, files: list[str]) -> None:
-    """One process of Reach.look: run these test files, the context being the test."""
+    """One process of `look`: run these test files, the context being the test."""
     import coverage
     import pytest
 
@@ -540,10 +531,7 @@ def summed(kept: dict[str, Any]) -> dict[str, Any]:
         row["noticed"] += entry["verdict"] == "noticed"
         row["same"] += "equivalent" in entry
     total = {key: sum(row[key] for row in by_file.values()) for key in ("made", "noticed", "same")}
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    return {"commit": commit, "total": total, "files": dict(sorted(by_file.items()))}
+    return {"total": total, "files": dict(sorted(by_file.items()))}
 
 
 def shown(kept: dict[str, Any]) -> None:
@@ -596,7 +584,7 @@ def main() -> None:
     lines, tests, seconds = {}, [], []
     width: list[int] = []
     if not args.tests:
-        lines, tests, seconds = Reach(args.work).found(args.jobs)
+        lines, tests, seconds = reach(args.work.resolve(), args.jobs)
         width = [0] * len(tests)
         for here in lines.values():
             for numbers in here.values():
@@ -607,6 +595,9 @@ def main() -> None:
         entry = kept["mutants"].get(m.name)
         if entry is None or (args.again and entry["verdict"] == "survived"):
             todo.append((m, args.tests or chosen(m, lines, tests, seconds, width)))
+    kept["commit"] = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()  # of the newest of them
     print(f"{len(everything)} mutants, {len(todo)} to try", flush=True)
     tell(args, kept, todo)
     save(args.out, kept)
