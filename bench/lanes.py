@@ -9,10 +9,8 @@ import copy
 import json
 import math
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +18,11 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
-from bench import launch, lock, stop
+from bench import driver, launch, lock, stop
 from bench.algorithm import Algorithm
-from bench.codes import FAILED, INTERRUPTED, PUT_OFF
-from bench.launch import Opened, Recording
-from bench.run import Diverged, Rounds, Standing, Taken, advance, rounds
+from bench.driver import Opened
+from bench.folder import RunFolder
+from bench.run import Standing, TakenTogether, advance
 from bench.settings import BadSetting, build
 from bench.symbols import At, NoGraph, Notes, Number, Of
 from bench.task import Task
@@ -78,7 +76,7 @@ class Side:
         paths = list(lanes[0].chosen)
         self.varying: Algorithm = build(with_numbers(algorithm, paths, self.notes))
         self.notes.made()
-        self.off = 0.0  # seconds of recording and compiling
+        self.off = (0.0, 0.0)  # wall and CPU seconds of recording and compiling
 
     def ready(self, standings: Sequence[Standing]) -> None:
         """Record the next step; raises NoGraph."""
@@ -99,11 +97,12 @@ class Side:
             inputs = self._inputs(batch, step)
             if inputs is not None:
                 return self._taken(standings, batch, inputs, end)
-        begin = time.perf_counter()
+        begin = time.perf_counter(), time.process_time()
         if len(self.batches) == FORMS:
             raise NoGraph(f"its steps have more than {FORMS} forms")
         self.ready(standings)
-        self.off += time.perf_counter() - begin
+        wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
+        self.off = (self.off[0] + wall, self.off[1] + cpu)
         return standings
 
     def _inputs(self, batch: Batch, step: int) -> list[tuple[list[Tensor], At]] | None:
@@ -221,6 +220,42 @@ class Side:
         return Batch(tuple(forms), call, (alone,) * drawn, tuple(t for t, _ in apart))
 
 
+class Shrinking:
+    """The steps of several runs by a `Side`; when half of its lanes have ended, by a new one of the
+    others."""
+
+    def __init__(self, runs: Sequence[Opened]):
+        """Records the first step; raises NoGraph."""
+        self.runs, self.lanes = runs, lanes_of(runs)
+        self.last = {k: run.start for k, run in enumerate(runs)}
+        self.before = 0.0  # seconds of recording and compiling of sides before this one
+        with torch.no_grad():
+            self._begin(list(self.last))
+            begin = time.perf_counter()
+            self.side.ready([run.start for run in runs])
+            self.before = time.perf_counter() - begin
+
+    @property
+    def compile_seconds(self) -> float:
+        return self.before + self.side.off[0]
+
+    def __call__(self, standings: dict[int, Standing], many: int) -> TakenTogether:
+        if len(standings) <= len(self.inside) // 2:
+            self.before += self.side.off[0]
+            self._begin(list(standings))
+        self.last |= standings
+        step, off = next(iter(standings.values())).step, self.side.off
+        found = self.side([self.last[k]._replace(step=step) for k in self.inside], many)
+        after = {k: s for k, s in zip(self.inside, found, strict=True) if k in standings}
+        return TakenTogether(after, self.side.off[0] - off[0], self.side.off[1] - off[1])
+
+    def _begin(self, inside: list[int]) -> None:
+        config, most = self.runs[0].config, self.runs[0].config["run"]["lanes_gb"] * 2**30
+        lanes = [self.lanes[k] for k in inside]
+        self.inside = inside
+        self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most)
+
+
 def together(
     configs: Sequence[dict[str, Any]], apart: Sequence[tuple[str, ...]]
 ) -> list[list[int]]:
@@ -291,14 +326,14 @@ def perform(configs: Sequence[dict[str, Any]], say: Callable[[int, str, str], No
     refused, or another process is at; status "": its folder tells. Raises stop.Preempted when all
     is saved."""
     with stop.heeded(), ExitStack() as locks:
-        runs: dict[int, tuple[Opened, dict[str, Any]]] = {}
+        runs: dict[int, Opened] = {}
         tasks: dict[str, Task] = {}
         for k, config in enumerate(configs):
             try:
-                name, folder = launch.place(config)
-                locks.enter_context(lock.held(folder))
+                folder = launch.place(config)
+                locks.enter_context(folder.lock())
                 if launch.ended_before(config, folder) is None:
-                    runs[k] = opened(config, name, folder, tasks)
+                    runs[k] = opened(config, folder, tasks)
                 else:
                     say(k, "", "")
             except lock.Busy as error:
@@ -306,19 +341,20 @@ def perform(configs: Sequence[dict[str, Any]], say: Callable[[int, str, str], No
             except BadSetting as error:
                 say(k, "refused", str(error))
         alike: dict[Any, list[int]] = {}
-        for k, (run, _) in runs.items():
+        for k, run in runs.items():
             alike.setdefault((run.start.step, run.compile), []).append(k)
         waiting = [
-            chunk for group in alike.values() for chunk in with_graph(group, runs[group[0]][0], say)
+            chunk for group in alike.values() for chunk in with_graph(group, runs[group[0]], say)
         ]
         while waiting:
             chunk = waiting.pop(0)
             try:
-                carry_out([runs[k] for k in chunk])
+                side_by_side = [runs[k] for k in chunk]
+                driver.drive(side_by_side, Shrinking(side_by_side))
             except Apart:
                 own: dict[int, list[int]] = {}
                 for k in chunk:
-                    own.setdefault(id(runs[k][0].task), []).append(k)
+                    own.setdefault(id(runs[k].task), []).append(k)
                 waiting[:0] = own.values()
                 continue
             except TooLarge:
@@ -327,28 +363,24 @@ def perform(configs: Sequence[dict[str, Any]], say: Callable[[int, str, str], No
                 continue
             except NoGraph as error:
                 for k in chunk:
-                    say(k, "refused", f"{shown(runs[k][0])}: {error}; write vectorize=[]")
+                    say(k, "refused", f"{shown(runs[k])}: {error}; write vectorize=[]")
                 continue
             for k in chunk:
                 say(k, "", "")
 
 
-def opened(
-    config: dict[str, Any], name: str, folder: Path, tasks: dict[str, Task]
-) -> tuple[Opened, dict[str, Any]]:
-    """The run, built, and the environment that it was begun in."""
+def opened(config: dict[str, Any], folder: RunFolder, tasks: dict[str, Task]) -> Opened:
+    """The run, built, with the task of another run where that is the same."""
     for key in ("seconds", "cpu_seconds"):
         if config["run"][key] is not None:
             raise BadSetting(
                 f"run.{key}={config['run'][key]}: lanes share their time, so that none has a limit "
                 "of its own; leave out vectorize"
             )
-    old = launch.beginnings(config, folder)
-    device = launch.settled(config, folder, old)
     key = json.dumps([config["task"], config["seed"]], sort_keys=True)
-    run = launch.built(config, name, folder, device, old, tasks.get(key))
+    run = driver.opened(config, folder, tasks.get(key))
     tasks[key] = run.task
-    return run, old
+    return run
 
 
 def shown(run: Opened) -> str:
@@ -360,7 +392,7 @@ def with_graph(
 ) -> list[list[int]]:
     """The group, if its first run's step is a graph."""
     try:
-        launch.tried(run.task, run.algorithm, run.config["seed"], run.start, shown(run), "[]")
+        driver.tried(run.task, run.algorithm, run.config["seed"], run.start, shown(run), "[]")
     except BadSetting as error:
         for k in group:
             say(k, "refused", str(error))
@@ -386,104 +418,6 @@ def peak_bytes(graph: GraphModule) -> int:
 def size_of(node: Any) -> int:
     value = node.meta.get("val")
     return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
-
-
-def carry_out(opened: Sequence[tuple[Opened, dict[str, Any]]]) -> None:
-    """Runs of one step to their ends; raises NoGraph before anything is written."""
-    runs = [run for run, _ in opened]
-    settings, device = runs[0].config["run"], runs[0].device
-    lanes = lanes_of(runs)
-    algorithm = runs[0].config["algorithm"]
-    now, most = launch.clock(device), settings["lanes_gb"] * 2**30
-    with torch.no_grad():
-        side = Side(lanes, algorithm, runs[0].compile, most)
-        begin = time.perf_counter()
-        side.ready([run.start for run in runs])
-        prepared = time.perf_counter() - begin
-    names = [run.name for run in runs] if len(runs) > 1 else []
-    for run, old in opened:
-        launch.made_ready(run, old, names)
-    recordings = [Recording(run, alone=False) for run in runs]
-    going: dict[int, Rounds] = {
-        k: rounds(
-            run.task,
-            run.start,
-            run.fresh,
-            settings["steps"],
-            settings["every"],
-            None,
-            None,
-            run.until,
-            recordings[k].measured,
-            recordings[k].paused,
-        )
-        for k, run in enumerate(runs)
-    }
-    asked: dict[int, tuple[Standing, int]] = {}
-    inside = list(going)  # the lanes that `side` has
-
-    def send(k: int, taken: Taken | None) -> None:
-        """Let a lane measure and ask for more; or end."""
-        recording = recordings[k]
-        reason: str | None = None
-        recording.compile_seconds = prepared + side.off
-        try:
-            asked[k] = next(going[k]) if taken is None else going[k].send(taken)
-            return
-        except StopIteration as end:
-            recording.standing = end.value
-            recording.save(end.value)
-            status = "done"
-        except Diverged as error:
-            status, reason = "diverged", str(error)
-        asked.pop(k, None)
-        del going[k]
-        recording.history.close()
-        recording.ended(status, reason, brief=True)
-
-    def leave(status: str, reason: str, code: int) -> None:
-        for k in going:
-            recordings[k].left(status, reason, code)
-
-    try:
-        with stop.patient(), torch.no_grad():
-            stop.check()
-            for k in list(going):
-                send(k, None)
-            while going:
-                if len(going) <= len(inside) // 2:  # the others have ended
-                    inside = list(going)
-                    prepared += side.off
-                    side = Side([lanes[k] for k in inside], algorithm, runs[0].compile, most)
-                many = min(asked[k][1] for k in going)
-                step = next(iter(asked.values()))[0].step
-                standings = [
-                    asked[k][0] if k in going else recordings[k].standing or runs[k].start
-                    for k in inside
-                ]
-                begin, cpu, off = now(), time.process_time(), side.off
-                found = side([s._replace(step=step) for s in standings], many)
-                spent = (now() - begin - (side.off - off)) / len(going)
-                cpu = (time.process_time() - cpu) / len(going)
-                for k, s in zip(inside, found, strict=True):
-                    if k in going:
-                        send(k, Taken(s, spent, cpu))
-                stop.check()
-    except KeyboardInterrupt:
-        leave("interrupted", "stopped", INTERRUPTED)
-        raise
-    except stop.Preempted as signal:
-        leave("preempted", f"stopped by {signal.name}", PUT_OFF)
-        raise
-    except Exception as error:
-        for k in going:
-            recordings[k].logger.close(FAILED)
-            reason = launch.reason_of(error)
-            launch.note(runs[k].folder, "failed", reason, traceback=traceback.format_exc())
-        raise
-    finally:
-        for recording in recordings:
-            recording.history.close()
 
 
 def set_of(tensors: Sequence[Tensor]) -> list[Tensor]:

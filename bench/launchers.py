@@ -1,7 +1,6 @@
-"""Where the runs of a sweep are made: conf/hydra/launcher.
+"""Where jobs are made: conf/hydra/launcher, and `reproduce run --launcher`.
 
-A launcher starts them and waits. It brings nothing back: what became of a run is in its folder,
-or in its note if it did not come to one.
+A launcher starts jobs and waits. It tells of each job that is over, whatever came of it.
 """
 
 import os
@@ -13,50 +12,70 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import codes, stop
+from bench.jobs import Job, lost, make, stopped
 from bench.settings import Count, Natural, Positive
 from bench.slurm import Queue, Submitted, slurm_executor
-from bench.sweep import Task, lost, one, stopped
+from bench.workers import at_work
+
+Ended = Callable[[Job], None]
 
 
 class Launcher(NamedTuple):
-    carry_out: Callable[[Sequence[Task], Path], None]  # with the sweep's folder
-    workers: int = 1  # processes that share this machine's cores
+    carry_out: Callable[[Sequence[Job], Path, Ended], None]  # with a folder for files of its own
+    workers: int = 1  # processes among which the cores' threads are to be divided
 
 
 def here() -> Launcher:
     """One run after the other, in this process."""
 
-    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
-        for task in tasks:
-            one(task)
+    def carry_out(jobs: Sequence[Job], folder: Path, ended: Ended) -> None:
+        for job in jobs:
+            make(job)
+            ended(job)
             stop.check()
 
     return Launcher(carry_out)
 
 
+def local(workers: Count | None = None) -> Launcher:
+    """Processes of this machine, each of which makes one run after the other.
+
+    workers: by default as many as there are cores for, at run.threads each.
+    """
+
+    def carry_out(jobs: Sequence[Job], folder: Path, ended: Ended) -> None:
+        threads = max(job.config["run"]["threads"] for job in jobs)
+        count = workers or max(1, len(os.sched_getaffinity(0)) // threads)
+        at_work(jobs, min(count, len(jobs)), ended)
+
+    return Launcher(carry_out, workers or 1)
+
+
 def joblib(workers: Count | None = None) -> Launcher:
-    """Processes of this machine, which import once. One that is killed takes the others with it:
-    what they had begun is begun again in the end, each run alone, twice at most."""
+    """The processes of joblib. One that is killed takes the others with it: what they had begun is
+    begun again in the end, each run alone, twice at most."""
     count = workers or len(os.sched_getaffinity(0))
 
-    def made(tasks: Sequence[Task], workers: int) -> bool:
+    def made(jobs: Sequence[Job], workers: int) -> bool:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import BrokenProcessPool
 
         try:
-            Parallel(workers, backend="loky", batch_size=1)(delayed(one)(task) for task in tasks)
+            Parallel(workers, backend="loky", batch_size=1)(delayed(make)(job) for job in jobs)
         except BrokenProcessPool:
             return False
         return True
 
-    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
-        left, vain = list(tasks), 0
+    def carry_out(jobs: Sequence[Job], folder: Path, ended: Ended) -> None:
+        left, vain = list(jobs), 0
         while vain < 3 and not made(left, count):
-            rest = [task for task in left if not task.begun]
+            rest = [job for job in left if not job.begun]
             vain = vain + 1 if len(rest) == len(left) else 0
             left = rest
-        for task in filter(lost, tasks):
-            made([task], 2) or made([task], 2)  # two workers: with one joblib would stay here
+        for job in filter(lost, jobs):
+            made([job], 2) or made([job], 2)  # two workers: with one joblib would stay here
+        for job in jobs:
+            ended(job)
 
     return Launcher(carry_out, count)
 
@@ -84,7 +103,7 @@ def slurm(
         "mem": f"{int(1024 * memory_gb)}M" if memory_gb else None,
     }
 
-    def carry_out(tasks: Sequence[Task], folder: Path) -> None:
+    def carry_out(jobs: Sequence[Job], folder: Path, ended: Ended) -> None:
         executor = slurm_executor(folder / "slurm", requeues)
         executor.update_parameters(
             job_name="bench",
@@ -95,32 +114,38 @@ def slurm(
             additional_parameters=options or {},
             **{key: value for key, value in given.items() if value is not None},
         )
-        left, failures = list(tasks), Counter[Path]()
+        left, failures = list(jobs), Counter[Path]()
         for _ in range(1 + requeues):
             packs = [left[k : k + runs_per_job] for k in range(0, len(left), runs_per_job)]
-            jobs, queue = executor.map_array(Pack(), packs), Queue()
-            waiting = [Submitted(job, queue) for job in jobs]
+            arrays, queue = executor.map_array(Pack(), packs), Queue()
+            waiting = [Submitted(submitted, queue) for submitted in arrays]
             try:
                 while waiting := [each for each in waiting if not each.ended()]:
                     time.sleep(1)
             except BaseException:
-                for job in jobs:
-                    job.cancel()
+                for submitted in arrays:
+                    submitted.cancel()
                 raise
             left = []
-            for job, pack in zip(jobs, packs):
-                # not scancel's doing, nor too little memory's
-                ended = job.state in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
-                for task in pack:
-                    failures[task.note] += job.state == "FAILED"
-                    again = ended and failures[task.note] < 3
-                    if lost(task):
-                        task.say("lost", f"its SLURM job {job.job_id} ended as {job.state}")
-                        left += [task] * again
-                    elif again and (not task.begun or stopped(task)):
-                        left.append(task)
+            for submitted, pack in zip(arrays, packs):
+                # A job that was cancelled, or had too little memory, is not made again.
+                unlucky = submitted.state in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+                for job in pack:
+                    failures[job.note] += submitted.state == "FAILED"
+                    again = unlucky and failures[job.note] < 3
+                    gone = lost(job)
+                    if gone:
+                        job.say(
+                            "lost", f"its SLURM job {submitted.job_id} ended as {submitted.state}"
+                        )
+                    if again and (gone or not job.begun or stopped(job)):
+                        left.append(job)
+                    else:
+                        ended(job)
             if not left:
                 return
+        for job in left:
+            ended(job)
 
     return Launcher(carry_out)
 
@@ -129,10 +154,10 @@ class Pack:
     """What a SLURM job does: some runs. Requeued, it does them again, and those that have ended
     are skipped."""
 
-    def __call__(self, tasks: Sequence[Task]) -> None:
+    def __call__(self, jobs: Sequence[Job]) -> None:
         try:
-            for task in tasks:
-                one(task)
+            for job in jobs:
+                make(job)
         except stop.Preempted:  # by SIGTERM: submitit has requeued on its own signal by now
             sys.exit(codes.PUT_OFF)
 

@@ -1,4 +1,4 @@
-"""What a run is called, and the files of its folder. README.md lists them."""
+"""Files that are written whole or not at all; and what a run's environment.json says."""
 
 import json
 import math
@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
     import torch  # slow to import: here only where a run is described
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf")
-
-
-def name(config: Mapping[str, Any]) -> str:
-    """task/algorithm/hash of what determines the result: not of where and how it is computed."""
-    run = {key: config["run"][key] for key in ("steps", "every", "seconds", "dtype")}
-    optional = ("cpu_seconds", "until", "target")  # in no name before they were there
-    run |= {key: config["run"][key] for key in optional if config["run"][key] is not None}
-    what = {key: config[key] for key in ("task", "algorithm", "seed")} | {"run": run}
-    key = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=5).hexdigest()
-    task, algorithm = (
-        config[part]["_target_"].rpartition(".")[2] for part in ("task", "algorithm")
-    )
-    return f"{task}/{algorithm}/{key}"
 
 
 def write(path: Path, content: str | memoryview) -> None:
@@ -73,7 +59,7 @@ def write_yaml(path: Path, values: Any) -> None:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """The rows of history.jsonl; a last line that a kill cut short is left out."""
+    """The rows of a history; a last line that a kill cut short is left out."""
     rows = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
@@ -111,7 +97,7 @@ def finite(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """A row as a line of history.jsonl."""
+    """A row as a line of a history."""
     return json.dumps(finite(row)) + "\n"
 
 

@@ -86,7 +86,16 @@ class Taken(NamedTuple):
     cpu_seconds: float = 0.0
 
 
+class TakenTogether(NamedTuple):
+    """As `Taken`, by several runs: its times are those of all of them."""
+
+    standings: dict[int, Standing]
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
 Take = Callable[[Standing, int], Taken]  # from here, so many steps
+TakeTogether = Callable[[dict[int, Standing], int], TakenTogether]
 Rounds = Generator[tuple[Standing, int], Taken, Standing]
 
 
@@ -99,6 +108,17 @@ def one_by_one(task: Task, algorithm: Algorithm, seed: int) -> Take:
         return Taken(s)
 
     return take
+
+
+def alone(take: Take) -> TakeTogether:
+    """The steps of a single run, for `together`."""
+
+    def take_together(standings: dict[int, Standing], many: int) -> TakenTogether:
+        ((k, s),) = standings.items()
+        standing, seconds, cpu_seconds = take(s, many)
+        return TakenTogether({k: standing}, seconds, cpu_seconds)
+
+    return take_together
 
 
 def run(
@@ -131,18 +151,56 @@ def run(
     going = rounds(
         task, begun, start is None, steps, every, seconds, cpu_seconds, until, measured, paused
     )
-    with torch.no_grad():
+    ends: list[Standing] = []
+
+    def ended(k: int, end: Standing | Diverged) -> None:
+        if isinstance(end, Diverged):
+            raise end
+        ends.append(end)
+
+    together({0: going}, alone(take), now, ended)
+    return ends[0]
+
+
+def together(
+    runs: dict[int, Rounds],
+    take: TakeTogether,
+    now: Callable[[], float],
+    ended: Callable[[int, Standing | Diverged], None],
+    between: Callable[[], None] | None = None,
+) -> None:
+    """Let some runs, which are at the same step, take their steps together to their ends.
+
+    take is given the runs that still go on. The time that it takes is shared equally among them.
+    ended gets each run's last standing, or how it diverged. between is called after each chunk of
+    steps while a run goes on.
+    """
+    asked: dict[int, tuple[Standing, int]] = {}
+
+    def send(k: int, taken: Taken | None) -> None:
         try:
-            s, many = next(going)
-            while True:
-                begin, cpu = now(), time.process_time()
-                taken = take(s, many)
-                spent = now() - begin - taken.seconds
-                cpu = time.process_time() - cpu - taken.cpu_seconds
-                s, many = going.send(Taken(taken.standing, spent, cpu))
+            asked[k] = next(runs[k]) if taken is None else runs[k].send(taken)
+            return
         except StopIteration as end:
-            ended: Standing = end.value
-            return ended
+            over: Standing | Diverged = end.value
+        except Diverged as error:
+            over = error
+        asked.pop(k, None)
+        ended(k, over)
+
+    with torch.no_grad():
+        for k in runs:
+            send(k, None)
+        while asked:
+            many = min(steps for _, steps in asked.values())
+            begin, cpu = now(), time.process_time()
+            taken = take({k: s for k, (s, _) in asked.items()}, many)
+            spent = (now() - begin - taken.seconds) / len(asked)
+            cpu = (time.process_time() - cpu - taken.cpu_seconds) / len(asked)
+            for k, s in taken.standings.items():
+                send(k, Taken(s, spent, cpu))
+            if asked and between is not None:
+                between()
 
 
 def rounds(

@@ -86,10 +86,10 @@ def show(summary: dict[str, Any], folder: Path, remark: str = "") -> None:
         console.print(remark, highlight=False)
 
 
-def told(summary: dict[str, Any]) -> None:
-    """The end of a run as a line on standard output."""
+def told(summary: dict[str, Any]) -> str:
+    """The end of a run as a line."""
     value = summary["last"][summary["metric"]]
     end = summary["reason"] or (
         f"{summary['metric'].replace('_', ' ')} {'not finite' if value is None else f'{value:.4g}'}"
     )
-    print(f"{summary['name']}: {end}", flush=True)
+    return f"{summary['name']}: {end}"

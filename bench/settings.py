@@ -9,7 +9,9 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_type_hints
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -50,17 +52,65 @@ def checked(node: Any, path: str, wants: Any = None, given: tuple[str, ...] = ()
     values = {key: value for key, value in node.items() if key != "_target_"}
     nested: dict[str, Any] = {}
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, default in parameters(function):
         if name in given:
             continue
         hint = hints.get(name, Any)
+        if name not in values and (group := as_node(default)) is not None:
+            values[name] = group
         if isinstance(values.get(name), dict) and "_target_" in values[name]:
             nested[name] = checked(values.pop(name), f"{path}.{name}", hint)
             continue
-        missing = parameter.default is inspect.Parameter.empty
-        fields[name] = (hint, ... if missing else parameter.default)
+        fields[name] = (hint, ... if default is inspect.Parameter.empty else default)
     plain = validated(fields, values, path, extra=tuple(nested))
     return {"_target_": target, **{k: nested.get(k, plain.get(k)) for k in [*fields, *nested]}}
+
+
+class Setting(NamedTuple):
+    """A parameter of a function that a configuration names."""
+
+    name: str
+    default: Any  # inspect.Parameter.empty: the setting has to be given
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def parameters(function: Callable[..., Any]) -> list[Setting]:
+    """The parameters of a function, or the fields of a dataclass, in their order."""
+    return [Setting(name, p.default) for name, p in inspect.signature(function).parameters.items()]
+
+
+def as_node(default: Any) -> dict[str, Any] | None:
+    """A default that is a dataclass, as the configuration that would give it; None for others."""
+    if not is_dataclass(default) or isinstance(default, type):
+        return None
+    kind = type(default)
+    values = {field.name: getattr(default, field.name) for field in fields_of(default)}
+    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **values}
+
+
+Named = TypeVar("Named", bound=Callable[..., Any])
+
+
+def version(number: int) -> Callable[[Named], Named]:
+    """A decorator for a function that configurations name: `number` goes into its runs' names.
+
+    A function without it has version 1. Whoever changes what it computes raises the number, so that
+    earlier results are not taken for results of the new code (tests/golden.py asks for it).
+    """
+
+    def numbered(function: Named) -> Named:
+        setattr(function, "version", number)  # noqa: B010  (mypy knows no such attribute)
+        return function
+
+    return numbered
+
+
+def version_of(function: Callable[..., Any]) -> int:
+    """The number that `version` gave a function; 1 for one without it."""
+    return int(getattr(function, "version", 1))
 
 
 def validated(

@@ -1,15 +1,9 @@
-"""`bench -m`: many runs, of which each is made, skipped or failed on its own.
-
-What became of a run is read from its folder, never from who started it; a run that did not come
-to a folder leaves a note in the sweep's.
-"""
+"""`bench -m`: many runs, of which each is made, skipped or failed on its own."""
 
 import copy
-import json
 import os
 import shutil
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,47 +16,32 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bench import codes, lock, record, stop
-from bench.launch import ended_before, perform, place, reason_of, resolved, status_of
+from bench import codes, record, stop
+from bench.folder import SWEEP_SUMMARY, RunFolder
+from bench.jobs import Job
+from bench.launch import ended_before, place, resolved, since
+from bench.screen import told
 from bench.settings import BadSetting, build, checked
 
 GOOD = ("done", "skipped")
 LATER = ("preempted", "interrupted", "busy")  # no fault of theirs: the same command goes on
 
 
-class Task(NamedTuple):
-    """A run to be made, and where a word about it goes that has no run folder."""
-
-    config: dict[str, Any]
-    note: Path
-    apart: tuple[str, ...] = ()  # its choices that keep it from being a lane beside others
-    others: tuple["Task", ...] = ()  # that are made along with it, in lanes
-    since: int = 0  # when its sweep began, as file times have it
-
-    @property
-    def begun(self) -> bool:
-        return self.note.exists()
-
-    def stamped(self, since: int) -> "Task":
-        others = tuple(other._replace(since=since) for other in self.others)
-        return self._replace(since=since, others=others)
-
-    def say(self, status: str, reason: str) -> None:
-        with suppress(OSError):
-            self.note.write_text(json.dumps({"status": status, "reason": reason}))
-
-
-class Job(NamedTuple):
-    """A run of the sweep as planned; without a configuration it is refused."""
+class Planned(NamedTuple):
+    """A run of the sweep; without a configuration it is refused."""
 
     number: int
     words: str  # its own overrides
     config: dict[str, Any] | None = None
-    name: str | None = None
-    folder: Path | None = None
+    folder: RunFolder | None = None
     refused: str = ""
+
+    @property
+    def name(self) -> str | None:
+        return self.folder.name if self.folder else None
 
 
 class Outcome(NamedTuple):
@@ -116,36 +95,37 @@ def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     settings = OmegaConf.to_container(master.hydra.launcher, resolve=True)
     launcher: Launcher = build(checked(settings, "hydra.launcher", Launcher))
     folder = Path(str(master.hydra.sweep.dir)).expanduser()
-    jobs = planned(compose, overrides)
-    if not jobs:
+    runs = planned(compose, overrides)
+    if not runs:
         raise BadSetting(
             f"the sweep is empty: {' '.join(master.hydra.overrides.task)} names no run"
         )
-    told = dict(enumerate(map(before, jobs)))
-    repeated(jobs, told)
-    for number, outcome in told.items():
+    ends = dict(enumerate(map(before, runs)))
+    repeated(runs, ends)
+    for number, outcome in ends.items():
         if outcome is not None and outcome.status == "refused":
-            print(f"bench: {jobs[number].words}: {outcome.reason}", file=sys.stderr)
-    if all(outcome is not None and outcome.status == "refused" for outcome in told.values()):
+            print(f"bench: {runs[number].words}: {outcome.reason}", file=sys.stderr)
+    if all(outcome is not None and outcome.status == "refused" for outcome in ends.values()):
         return codes.REFUSED
 
     if folder.exists():  # another sweep of this very second
         folder = folder.with_name(f"{folder.name}-{os.getpid()}")
     notes = folder / "notes"
-    tasks = {
-        job.number: Task(
-            job.config,
-            notes / f"{job.number}.json",
+    jobs = {
+        run.number: Job(
+            run.config,
+            run.folder,
+            notes / f"{run.number}.json",
             tuple(
                 o
-                for o in overrides[job.number]
-                if o.partition("=")[0] not in job.config["vectorize"]
+                for o in overrides[run.number]
+                if o.partition("=")[0] not in run.config["vectorize"]
             ),
         )
-        for job in jobs
-        if told[job.number] is None and job.config is not None
+        for run in runs
+        if ends[run.number] is None and run.config is not None and run.folder is not None
     }
-    bundles = bundled(list(tasks.values()))
+    bundles = bundled(list(jobs.values()))
     try:
         notes.mkdir(parents=True)
     except OSError as error:
@@ -154,181 +134,120 @@ def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
             "for another place"
         ) from None
     OmegaConf.save(master, folder / "multirun.yaml")
-    since = (folder / "multirun.yaml").stat().st_mtime_ns
-    share(jobs, overrides[0], launcher.workers)
+    begun = (folder / "multirun.yaml").stat().st_mtime_ns
+    share(runs, overrides[0], launcher.workers)
     try:
-        with stop.heeded():
-            if tasks:
-                launcher.carry_out([task.stamped(since) for task in bundles], folder)
+        with stop.heeded(), progress("runs", len(jobs)) as bar:
+
+            def ended(job: Job) -> None:
+                for each in job.all:
+                    print(line(each), flush=True)
+                    bar.advance(bar.task_ids[0])
+
+            if jobs:
+                launcher.carry_out([job.stamped(begun) for job in bundles], folder, ended)
     finally:
-        ends = [told[job.number] or after(job, tasks[job.number]) for job in jobs]
-        table(ends, folder)
+        outcomes = [ends[run.number] or after(run, jobs[run.number]) for run in runs]
+        table(outcomes, folder)
         shutil.rmtree(notes, ignore_errors=True)
-    return code(ends)
+    return code(outcomes)
 
 
-def planned(compose: Composer, overrides: Sequence[Sequence[str]]) -> list[Job]:
-    """Every run with its name. A setting that is refused is its run's own affair."""
+def progress(what: str, total: int, done: int = 0) -> Progress:
+    """A bar of the runs that are over and the time left; on standard error, if that is a
+    terminal."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, soft_wrap=True),
+        disable=not sys.stderr.isatty(),
+        redirect_stdout=sys.stdout.isatty(),  # lines that are printed meanwhile go above the bar
+    )
+    bar.add_task(what, total=total, completed=done)
+    return bar
+
+
+def line(job: Job) -> str:
+    """How a job's run ended."""
+    state = job.state()
+    summary = job.folder.summary() if state.ended else None
+    if summary is not None:
+        return told(summary)
+    return f"{job.folder.name}: {state.status}" + (f": {state.reason}" if state.reason else "")
+
+
+def planned(compose: Composer, overrides: Sequence[Sequence[str]]) -> list[Planned]:
+    """Every run with its folder. A setting that is refused is its run's own affair."""
     first = overrides[0] if overrides else []
     varied = [k for k in range(len(first)) if len({own[k] for own in overrides}) > 1]
-    jobs = []
-    for number, own in enumerate(overrides):
-        words = " ".join(own[k] for k in varied) or " ".join(own)
-        cfg = compose(own)
-        try:
-            config = resolved(cfg)
-            jobs.append(Job(number, words, config, *place(config)))
-        except BadSetting as error:
-            jobs.append(Job(number, words, refused=str(error)))
-    return jobs
+    runs = []
+    with progress("planning", len(overrides)) as bar:
+        for number, own in enumerate(overrides):
+            words = " ".join(own[k] for k in varied) or " ".join(own)
+            cfg = compose(own)
+            try:
+                config = resolved(cfg)
+                runs.append(Planned(number, words, config, place(config)))
+            except BadSetting as error:
+                runs.append(Planned(number, words, refused=str(error)))
+            bar.advance(bar.task_ids[0])
+    return runs
 
 
-def before(job: Job) -> Outcome | None:
+def before(run: Planned) -> Outcome | None:
     """What is known of a run that is not to be started; None: it is."""
-    about = (job.number, job.words, job.name)
-    if job.config is None or job.folder is None:
-        return Outcome(*about, "refused", job.refused)
+    about = (run.number, run.words, run.name)
+    if run.config is None or run.folder is None:
+        return Outcome(*about, "refused", run.refused)
     try:
-        if ended_before(job.config, job.folder) is None:
+        if ended_before(run.config, run.folder) is None:
             return None
+        status, reason = run.folder.state()
     except BadSetting as error:
         return Outcome(*about, "refused", str(error))
-    status, reason = found(job.folder)
-    return Outcome(*about, "skipped" if status == "done" else status, reason)
+    if status == "done":
+        return Outcome(*about, "skipped", since(run.config, run.folder))
+    return Outcome(*about, status, reason)
 
 
-def repeated(jobs: Sequence[Job], told: dict[int, Outcome | None]) -> None:
+def repeated(runs: Sequence[Planned], ends: dict[int, Outcome | None]) -> None:
     """Two of a sweep may be the same run."""
     first: dict[str, int] = {}
-    for job in jobs:
-        if job.name is not None and told[job.number] is None:
-            if job.name in first:
-                same = f"the same run as #{first[job.name]}"
-                told[job.number] = Outcome(job.number, job.words, job.name, "skipped", same)
-            first.setdefault(job.name, job.number)
+    for run in runs:
+        if run.name is not None and ends[run.number] is None:
+            if run.name in first:
+                same = f"the same run as #{first[run.name]}"
+                ends[run.number] = Outcome(run.number, run.words, run.name, "skipped", same)
+            first.setdefault(run.name, run.number)
 
 
-def share(jobs: Sequence[Job], overrides: Sequence[str], workers: int) -> None:
+def share(runs: Sequence[Planned], overrides: Sequence[str], workers: int) -> None:
     """Divide the cores' threads among workers, unless the command line says run.threads."""
     if workers > 1 and not any(o.startswith("run.threads=") for o in overrides):
         most = max(1, len(os.sched_getaffinity(0)) // workers)
-        for job in jobs:
-            if job.config is not None:
-                job.config["run"]["threads"] = min(job.config["run"]["threads"], most)
+        for run in runs:
+            if run.config is not None:
+                run.config["run"]["threads"] = min(run.config["run"]["threads"], most)
 
 
-def bundled(tasks: Sequence[Task]) -> list[Task]:
+def bundled(jobs: Sequence[Job]) -> list[Job]:
     """Runs that go side by side as one; raises BadSetting."""
-    if not any(task.config["vectorize"] for task in tasks):
-        return list(tasks)
+    if not any(job.config["vectorize"] for job in jobs):
+        return list(jobs)
     from bench.lanes import together  # slow to import
 
-    groups = together([task.config for task in tasks], [task.apart for task in tasks])
+    groups = together([job.config for job in jobs], [job.apart for job in jobs])
     return [
-        tasks[first]._replace(others=tuple(tasks[k] for k in others)) for first, *others in groups
+        jobs[first]._replace(others=tuple(jobs[k] for k in others)) for first, *others in groups
     ]
 
 
-def side_by_side(tasks: Sequence[Task]) -> None:
-    """As `one`, for runs in lanes."""
-    from bench import lanes
-
-    configs = []
-    for task in tasks:
-        again = task.config["run"]["force"] and not begun_since(task)
-        configs.append({**task.config, "run": {**task.config["run"], "force": again}})
-        task.note.write_text("")
-
-    def say(k: int, status: str, reason: str) -> None:
-        if status == "refused":
-            print(f"bench: {reason}", file=sys.stderr)
-        if status:
-            tasks[k].say(status, reason)
-        else:
-            tasks[k].note.write_text("{}")  # its folder has the rest
-
-    try:
-        lanes.perform(configs, say)
-    except OSError as error:
-        print(f"bench: {reason_of(error)}", file=sys.stderr)
-    except Exception:
-        traceback.print_exc()
-
-
-def one(task: Task) -> None:
-    """One run of a sweep, in whatever process; its failure is told and stops no other.
-
-    What is to start again does so once: begun since, in a job that was requeued or a process that
-    was killed, it goes on."""
-    if task.others:
-        side_by_side([task._replace(others=()), *task.others])
-        return
-    again = task.config["run"]["force"] and not begun_since(task)
-    task.note.write_text("")
-    try:
-        perform({**task.config, "run": {**task.config["run"], "force": again}}, brief=True)
-    except lock.Busy as error:
-        task.say("busy", str(error))
-    except BadSetting as error:
-        print(f"bench: {error}", file=sys.stderr)
-        task.say("refused", str(error))
-    except OSError as error:
-        print(f"bench: {reason_of(error)}", file=sys.stderr)
-        task.say("failed", reason_of(error))
-    except Exception as error:
-        traceback.print_exc()
-        task.say("failed", reason_of(error))
-    else:
-        task.note.write_text("{}")  # its folder has the rest
-
-
-def begun_since(task: Task) -> bool:
-    """Whether what is in its folder is of this sweep: a run writes environment.json after it has
-    emptied the folder and before anything else."""
-    made = place(task.config)[1] / "environment.json"
-    return made.is_file() and made.stat().st_mtime_ns >= task.since
-
-
-def found(folder: Path) -> tuple[str, str | None]:
-    """The status of a run and the reason for it, from its folder."""
-    if (folder / "summary.json").is_file():
-        summary = record.read_json(folder / "summary.json")
-        return summary["status"], summary["reason"]
-    status = status_of(folder)
-    if status:
-        return status["status"], status["reason"]
-    if owner := lock.holder(folder):
-        return "busy", f"being written by {owner}"
-    return "lost", "its process ended without a word"
-
-
-def lost(task: Task) -> bool:
-    """Begun and not ended, nor stopped in good order; of runs in lanes, any of them."""
-    if any(map(lost, task.others)):
-        return True
-    said = task.begun and task.note.stat().st_size > 0
-    return task.begun and not said and found(place(task.config)[1])[0] == "lost"
-
-
-def stopped(task: Task) -> bool:
-    """By a signal, in good order; of runs in lanes, any of them."""
-    return any(found(place(t.config)[1])[0] == "preempted" for t in (task, *task.others))
-
-
-def after(job: Job, task: Task) -> Outcome:
+def after(run: Planned, job: Job) -> Outcome:
     """What became of a run that was to be made."""
-    assert job.folder is not None
-    about = (job.number, job.words, job.name)
-    try:
-        said = json.loads(task.note.read_text() or "{}")
-    except (OSError, ValueError):
-        said = {}
-    if said:
-        return Outcome(*about, said["status"], said["reason"])
-    status, reason = found(job.folder)
-    if status == "lost" and not task.begun:
-        return Outcome(*about, "interrupted", "not begun")
-    return Outcome(*about, status, reason)
+    return Outcome(run.number, run.words, run.name, *job.state())
 
 
 def code(ends: Sequence[Outcome]) -> int:
@@ -341,11 +260,11 @@ def code(ends: Sequence[Outcome]) -> int:
 
 
 def table(ends: Sequence[Outcome], folder: Path, most: int = 30) -> None:
-    """The end of a sweep on standard output, and sweep.summary.json for machines."""
+    """The end of a sweep on standard output, and in the sweep's folder for machines."""
     counts = Counter(end.status for end in ends)
     summary = {"counts": dict(counts), "code": code(ends), "runs": [end._asdict() for end in ends]}
     with suppress(OSError):
-        record.write_json(folder / "sweep.summary.json", summary)
+        record.write_json(folder / SWEEP_SUMMARY, summary)
     shown = [end for end in ends if len(ends) <= most or end.status not in GOOD]
     rows = Table(title=str(folder), title_justify="left", box=None)
     for column in ("#", "run", "status", "reason"):
@@ -356,7 +275,11 @@ def table(ends: Sequence[Outcome], folder: Path, most: int = 30) -> None:
     if shown:
         console.print(rows)
     if len(shown) > most:
-        console.print(f"... and {len(shown) - most} more in {folder / 'sweep.summary.json'}")
+        console.print(f"... and {len(shown) - most} more in {folder / SWEEP_SUMMARY}")
+    if len(ends) > most:
+        older = Counter(end.reason for end in ends if end.status == "skipped" and end.reason)
+        for reason, count in older.items():
+            console.print(f"{count} skipped: {reason}")
     words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
     console.print(f"{len(ends)} runs: {words}")
     if counts["failed"] or counts["diverged"]:

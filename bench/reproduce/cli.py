@@ -1,6 +1,5 @@
 """The command line `reproduce`. Slow parts are imported where they are used: `list` is quick."""
 
-import os
 import sys
 from collections import Counter
 from enum import StrEnum
@@ -9,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from bench.folder import State, any_ended
 from bench.reproduce import plan as plans
-from bench.reproduce import runner
 from bench.reproduce.plan import Names, Plan, Run
 from bench.reproduce.specs import Artifact, Book, Budget, find, load_book
 from bench.settings import BadSetting
 
 if TYPE_CHECKING:
+    from bench.launchers import Launcher
     from bench.reproduce.records import ClaimRecord, Record
 
     Verdicts = dict[str, dict[str, ClaimRecord]]  # variant -> claim -> ...
@@ -142,29 +141,31 @@ def run(
     launcher: Annotated[LauncherName, typer.Option(help="processes here, or SLURM jobs")] = (
         LauncherName.local
     ),
-    jobs: Annotated[int | None, typer.Option(min=1, help="runs at a time")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="runs at a time; default: as the cores allow")
+    ] = None,
     minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
     partition: Annotated[str | None, typer.Option(help="of SLURM")] = None,
     runs: Runs = RUNS,
     specs: Specs = None,
 ) -> None:
     """Make the runs that are missing. Interrupted or killed: the same command goes on."""
+    from bench.launchers import local, slurm  # slow to import
+    from bench.reproduce import runner
+
     book, root = load_book(specs), runs.expanduser()
     extra = runner.checked_extra([i for i in ids if "=" in i])
-    at_once = jobs or (64 if launcher == LauncherName.slurm else min(os.cpu_count() or 1, 4))
     if launcher == LauncherName.slurm:
-        start = runner.slurm(root / ".reproduce", minutes, partition)
+        start = slurm(partition=partition, minutes=minutes, at_once=jobs or 64)
     else:
-        start = runner.here
-        if not any(e.startswith("run.threads=") for e in extra):
-            extra.append(f"run.threads={max(1, min(2, (os.cpu_count() or 1) // at_once))}")
+        start = local(workers=jobs)
     failed = False
     for artifact in find(book, [i for i in ids if "=" not in i]):
         if budget.value not in artifact.spec.budgets:
             raise BadSetting(
                 f"--budget {budget.value}: {artifact.id} has {', '.join(artifact.spec.budgets)}"
             )
-        plan = carry_out(artifact, book, budget.value, root, extra, start, at_once)
+        plan = carry_out(artifact, book, budget.value, root, extra, start)
         failed |= outcome(plan, book)
     raise typer.Exit(FAILED if failed else OK)
 
@@ -175,55 +176,49 @@ def carry_out(
     budget: Budget,
     root: Path,
     extra: list[str],
-    start: runner.Start,
-    at_once: int,
+    launcher: "Launcher",
 ) -> Plan:
     """Stage by stage: grid points at the first seed, then the chosen ones' other seeds."""
-    names, tried = Names(root), set[str]()
+    from bench.reproduce import runner  # slow to import
+    from bench.sweep import progress
+
+    names = Names(root, [*extra, *tags(extra, artifact, budget)])
+    tried, apart = set[str](), set[str]()
     plan = plans.make(artifact, book, budget, root, names)
     assert plan is not None
-    bar = Progress(
-        TextColumn(f"{artifact.id} {budget}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}"),
-        console=err,
-        disable=not sys.stderr.isatty(),
-    )
-    with bar:
-        total = plan.count
-        task = bar.add_task("", total=total, completed=total - len(plan.missing), now="")
-        retry = "run.retry_failed=true" in extra
-        # the points of a grid, where more seeds than theirs are to come and no time is asked for
-        grids = len(plans.seeds(artifact, budget)) > 1 and not plans.timed(artifact.spec)
-        side_by_side = grids and start is runner.here and not retry
+    retry = "run.retry_failed=true" in extra
+    # the points of a grid, where more seeds than theirs are to come and no time is asked for
+    side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.timed(artifact.spec)
+    memory = plans.measures_memory(artifact.spec)
+    done = plan.count - len(plan.missing) - plan.later
+    with progress(f"{artifact.id} {budget}", plan.count, done) as bar:
+        (task,) = bar.task_ids
+
+        def ended(job: plans.Job, state: State, log: Path) -> None:
+            tried.add(job.name)
+            bar.advance(task)
+            words = state.reason or state.status
+            err.print(
+                f"{job.name} ({job.point.variant}, {job.point.row}, seed {job.seed}): {words}"
+            )
+            if not state.ended:
+                err.print(f"  {job.line}\n  its output: {log}")
+
         while jobs := [
             run.job
             for run in plan.runs
             if (run.summary is None or (retry and run.failed)) and run.job.name not in tried
         ]:
-            for ended in runner.carry_out(
-                jobs,
-                start,
-                root,
-                [*extra, *tags(extra, artifact, budget)],
-                at_once,
-                lambda job: bar.update(task, now=f"{job.point.row} ({job.point.variant})"),
-                side_by_side,
-                lambda count, ended: err.print(
-                    f"{count} grid points of {ended.job.point.row} one by one: {ended.reason(root)}"
-                ),
-            ):
-                job = ended.job
-                tried.add(job.name)
-                bar.advance(task)
-                words = "done" if ended.code == 0 else ended.reason(root)
-                where = f"{job.point.variant}, {job.point.row}, seed {job.seed}"
-                if ended.code or not sys.stderr.isatty():
-                    err.print(f"{job.name} ({where}): {words}")
-                if ended.code and not (root / job.name / "summary.json").is_file():
-                    err.print(f"  {job.line}\n  its output: {ended.log}")
+            lanes = side_by_side and not retry and not memory
+            whole = runner.bundles(jobs) if lanes else [(job,) for job in jobs]
+            bundles = [
+                part
+                for bundle in whole
+                for part in ([(job,) for job in bundle] if bundle[0].name in apart else [bundle])
+            ]
+            for bundle in runner.carry_out(bundles, launcher, names, root, ended, memory):
+                apart |= {job.name for job in bundle}
+                err.print(f"{len(bundle)} grid points of {bundle[0].point.row} one by one")
             again = plans.make(artifact, book, budget, root, names)
             assert again is not None
             plan = again
@@ -344,7 +339,7 @@ def judged(
     from bench.reproduce import records
 
     again = records.again(old, artifact.spec) if old is not None else None
-    if again is not None and not any(root.glob("*/*/*/summary.json")):
+    if again is not None and not any_ended(root):
         return again, " (recorded)"
     plan = made(artifact, book, budget, root)
     complete = not plan.missing and plan.later == 0

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bench import record
 from bench.reproduce.claims import at_target
 from bench.reproduce.plan import TIMES, Plan, Run, value
 from bench.reproduce.specs import Artifact, Book, Slope, Variant
@@ -130,9 +129,9 @@ def views(plan: Plan) -> dict[Variant, list[tuple[str, dict[str, Any]]]]:
     for row in plan.rows:
         if plan.artifact.spec.rows[row.name].line or not row.runs:
             continue
-        file = row.runs[0].folder / "view.json"
-        if file.is_file():
-            found.setdefault(row.variant, []).append((row.name, record.read_json(file)))
+        seen = row.runs[0].folder.view()
+        if seen is not None:
+            found.setdefault(row.variant, []).append((row.name, seen))
     return found
 
 
@@ -167,7 +166,6 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
 def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
     """Contours of the upper loss over the plane and the optimum, from the run's own task."""
     import torch
-    import yaml
 
     from bench.rng import generator
     from bench.settings import build
@@ -175,7 +173,7 @@ def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
 
     plane = artifact.spec.figure.trajectory
     assert plane is not None
-    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    config = run.folder.config()
     task: Task = build(config["task"], Context(seed=config["seed"], dtype=torch.float64))
     grid_x = torch.linspace(*plane.x_range, 61, dtype=torch.float64)
     grid_y = torch.linspace(*plane.y_range, 61, dtype=torch.float64)

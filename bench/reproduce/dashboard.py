@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench import record as files
+from bench.folder import RunFolder, below
 from bench.reproduce.curves import rounded, thinned
 from bench.reproduce.report import assets, templates
 from bench.reproduce.specs import Book
@@ -58,31 +57,29 @@ def label(name: str, tasks: set[str], book: Book) -> str:
     return labels.pop() if len(labels) == 1 else name.replace("_", " ")
 
 
-def found(folders: Iterable[Path]) -> Iterator[Path]:
+def found(places: Iterable[Path]) -> Iterator[RunFolder]:
     """Every run folder at or below the given ones, once; raises BadSetting."""
     seen = set()
-    for folder in folders:
-        if not folder.is_dir():
-            raise BadSetting(f"{folder}: there is no such folder")
-        for history in sorted(folder.rglob("history.jsonl")):
-            if history.parent not in seen and (history.parent / "config.yaml").is_file():
-                seen.add(history.parent)
-                yield history.parent
+    for place in places:
+        if not place.is_dir():
+            raise BadSetting(f"{place}: there is no such folder")
+        for folder in below(place):
+            if folder.path not in seen:
+                seen.add(folder.path)
+                yield folder
 
 
-def entry_of(folder: Path) -> dict[str, Any] | None:
+def entry_of(folder: RunFolder) -> dict[str, Any] | None:
     """What the page needs of a run; None for a folder that has not measured anything yet."""
-    rows = files.read_history(folder / "history.jsonl")
+    rows = folder.history()
     if not rows:
         return None
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times as fast
-    config = yaml.load((folder / "config.yaml").read_text(), loader)
-    summary_file = folder / "summary.json"
-    summary = files.read_json(summary_file) if summary_file.is_file() else {}
+    config = folder.config()
+    summary = folder.summary() or {}
     flat = dict(flattened({part: config[part] for part in PARTS}))
     names = [key for key in rows[-1] if not key.startswith(("samples/", "info/"))]
     kept = thinned(rows, POINTS)
-    task, algorithm, key = folder.parts[-3:]
+    task, algorithm, key = folder.name.split("/")
     return {
         "task": task,
         "algorithm": algorithm,

@@ -2,16 +2,19 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from bench import name as names_of
 from bench import record
+from bench.folder import RunFolder
 from bench.reproduce.specs import (
+    AT_THE_END,
     Artifact,
     Book,
     Budget,
@@ -35,7 +38,7 @@ class Job:
     point: Point
     seed: int
     name: str  # of the run: task/algorithm/hash
-    again: bool = False  # it is there, made in lanes: its times, which are asked for, are shares
+    again: bool = False  # it is there, but what is asked for was not measured of it alone
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -53,7 +56,7 @@ class Run:
     """What is there of a job."""
 
     job: Job
-    folder: Path
+    folder: RunFolder
     summary: dict[str, Any] | None  # None: not finished; times of lanes are left out
 
     @property
@@ -66,7 +69,7 @@ class Run:
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        rows = record.read_history(self.folder / "history.jsonl")
+        rows = self.folder.history()
         amortised = self.summary is not None and self.summary.get("amortised")
         return [untimed(row) for row in rows] if amortised else rows
 
@@ -74,7 +77,7 @@ class Run:
         """The last measured value; infinite if it was not finite, None if there is none."""
         if self.summary is None:
             return None
-        if metric == "peak_memory_mb":  # where the run's tensors were
+        if metric == AT_THE_END:  # where the run's tensors were
             peak = self.summary[metric]
             return float(peak.get("gpu", peak["process"]))
         return value(self.summary["last"], metric)
@@ -92,6 +95,11 @@ def timed(spec: Spec) -> bool:
     return spec.figure.axes[0] in TIMES or any(f'"{word}"' in asked for word in words)
 
 
+def measures_memory(spec: Spec) -> bool:
+    """Whether an artifact asks for the memory of its runs, each of which then has a process."""
+    return f'"{AT_THE_END}"' in json.dumps(spec.model_dump(mode="json"))
+
+
 def value(row: Mapping[str, Any], metric: str) -> float | None:
     """A measured value. "calls" is all oracle calls together; null was not finite."""
     if metric == "calls":
@@ -102,12 +110,15 @@ def value(row: Mapping[str, Any], metric: str) -> float | None:
 
 
 class Names:
-    """The names of runs. Composing a configuration takes torch and a second, so what is known of
-    this very code and these very configs is kept under the runs' root."""
+    """The names of runs, and their configurations. Composing takes torch and a second, so the names
+    that are known of this very code and these very configs are kept under the runs' root."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, extra: Sequence[str] = ()):
+        """extra: overrides for all runs, on which no name depends."""
+        self.root, self.extra = root, extra
         self.file = root / ".reproduce" / "names.json"
         self.fingerprint = fingerprint()
+        self.composed: dict[str, Any] = {}
         try:
             kept = json.loads(self.file.read_text())
         except (OSError, ValueError):
@@ -120,24 +131,49 @@ class Names:
     def ensure(self, wanted: Iterable[tuple[Point, int]], file: Path) -> None:
         """Compose what is not known; raises BadSetting that names the spec's file."""
         missing = [pair for pair in wanted if self.get(*pair) is None]
-        alike: dict[str, list[tuple[Point, int]]] = {}  # by settings, which may hold lists
-        for pair in missing:
-            alike.setdefault(json.dumps(pair[0].settings), []).append(pair)
-        for pairs in alike.values():
-            settings = pairs[0][0].settings
+        for point, seed in missing:
             try:
-                names = composed_names(settings, [(p.chosen, seed) for p, seed in pairs])
+                config = self.config(point, seed)
             except BadSetting as error:
-                row = pairs[0][0].row
-                raise BadSetting(f"{file}: rows.{row}: {error}") from None
-            for pair, name in zip(pairs, names):
-                self.known[self._key(*pair)] = name
+                raise BadSetting(f"{file}: rows.{point.row}: {error}") from None
+            self.known[self._key(point, seed)] = names_of.name(config)
         if missing:
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 record.write_json(self.file, {self.fingerprint: self.known})
             except OSError:
                 pass  # a root that cannot be written can still be read
+
+    def config(self, point: Point, seed: int) -> dict[str, Any]:
+        """The complete configuration of a run; raises BadSetting."""
+        from hydra.errors import HydraException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        from bench.launch import complete
+
+        try:
+            cfg = self._composed(point)
+            for path, value in (*point.chosen, ("seed", seed), ("run.root", str(self.root))):
+                OmegaConf.update(cfg, path, value)
+            return complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+        except (HydraException, OmegaConfBaseException) as error:
+            text = str(error) or str(error.__cause__)
+            raise BadSetting(" ".join(text.split())) from None
+
+    def _composed(self, point: Point) -> Any:
+        """What the settings of a point compose to; those of the grid are put in anew each time."""
+        from hydra import compose, initialize_config_module
+
+        key = json.dumps(point.settings)
+        if key not in self.composed:
+            with initialize_config_module("conf", version_base="1.3"):
+                overrides = [override(*pair) for pair in point.settings]
+                self.composed[key] = compose("config", [*overrides, *self.extra])
+        own = key + json.dumps([path for path, _ in point.chosen])
+        if own not in self.composed:
+            self.composed[own] = self.composed[key].copy()
+        return self.composed[own]
 
     @staticmethod
     def _key(point: Point, seed: int) -> str:
@@ -154,40 +190,6 @@ def fingerprint() -> str:
             if not {"reproduce", "paper"} & set(path.relative_to(folder).parts):
                 digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def composed_names(
-    settings: tuple[tuple[str, Value], ...],
-    wanted: list[tuple[tuple[tuple[str, Value], ...], int]],
-) -> list[str]:
-    """The runs' names: the configuration is composed once, grid and seed are put in after."""
-    from hydra import compose, initialize_config_module
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from bench.launch import complete
-
-    names = []
-    try:
-        with initialize_config_module("conf", version_base="1.3"):
-            base = compose("config", [override(*pair) for pair in settings])
-        before: tuple[str, ...] | None = None
-        for chosen, seed in wanted:
-            paths = tuple(path for path, _ in chosen)
-            if paths != before:  # else all that was put in is put in anew; a copy takes long
-                cfg, before = base.copy(), paths
-            for path, value in (*chosen, ("seed", seed)):
-                OmegaConf.update(cfg, path, value)
-            names.append(
-                record.name(
-                    complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
-                )
-            )
-    except (HydraException, OmegaConfBaseException) as error:
-        text = str(error) or str(error.__cause__)
-        raise BadSetting(" ".join(text.split())) from None
-    return names
 
 
 @dataclass(frozen=True)
@@ -250,15 +252,18 @@ def make(
     def run(point: Point, seed: int) -> Run:
         name = names.get(point, seed)
         assert name is not None
-        folder = root / name
-        file = folder / "summary.json"
-        summary = record.read_json(file) if file.is_file() else None
-        if summary is None or not summary.get("amortised"):
-            return Run(Job(point, seed, name), folder, summary)
-        if timed(spec):
-            return Run(Job(point, seed, name, again=True), folder, None)
-        last = untimed(summary["last"]) | {"amortised_seconds": summary["last"]["seconds"]}
-        return Run(Job(point, seed, name), folder, {**summary, "last": last})
+        folder = RunFolder(root, name)
+        summary = folder.summary()
+        job = Job(point, seed, name)
+        if summary is None:
+            return Run(job, folder, None)
+        shared = summary.get("process", {}).get("earlier_runs", 0) > 0
+        if (summary.get("amortised") and timed(spec)) or (shared and measures_memory(spec)):
+            return Run(replace(job, again=True), folder, None)
+        if summary.get("amortised"):
+            last = untimed(summary["last"]) | {"amortised_seconds": summary["last"]["seconds"]}
+            return Run(job, folder, {**summary, "last": last})
+        return Run(job, folder, summary)
 
     rows, later = [], 0
     for variant, name in dict.fromkeys((p.variant, p.row) for p in every):

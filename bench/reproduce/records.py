@@ -1,7 +1,6 @@
 """What was really run, as a small file: results/<paper>/<artifact>/<budget>.json."""
 
 import datetime
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -275,8 +274,7 @@ def finals(runs: Iterable[Run]) -> dict[str, list[float | None]]:
 
 
 def environment(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run.folder / "environment.json").read_text())
-    return found
+    return run.folder.environment()
 
 
 def hardware(e: Mapping[str, Any]) -> str:

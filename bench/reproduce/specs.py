@@ -292,8 +292,9 @@ class Spec(Strict):
     """conf/paper/<paper>/<artifact>.yaml; `extends: <file>` lays it over another one's content, and
     a file whose name begins with an underscore is only there for that.
 
-    deterministic: no randomness in the runs, so that one run is the whole population. set, grid:
-    what all rows share (the grid not with reference lines). columns: metrics of the table.
+    deterministic: no randomness in the runs, so that one run is the whole population. threads: of
+    each run; another number gives other last bits. set, grid: what all rows share (the grid not
+    with reference lines). columns: metrics of the table.
     """
 
     title: str
@@ -301,6 +302,7 @@ class Spec(Strict):
     task: str
     note: str = ""
     deterministic: bool = False
+    threads: Count = 1
     set: Settings = {}
     grid: Grid | None = None
     variants: Annotated[dict[Variant, Part], Field(min_length=1)]
@@ -373,6 +375,7 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
             settings: Settings = {
                 "task": spec.task,
                 "algorithm": method.algorithm or row.method,
+                "run.threads": spec.threads,
                 **spec.set,
                 **part.set,
                 **row.set,
