@@ -29,9 +29,23 @@ def save(path: Path, name: str, s: Standing) -> None:
         "best": None if s.best is None else tuple(s.best),
         "table": s.table,
     }
+    write(path, content)
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
     whole = io.BytesIO()  # torch's own writing does not say that a disk is full
     torch.save(content, whole)
     record.write(path, whole.getbuffer())
+
+
+def rename(path: Path, name: str) -> None:
+    """Make it the checkpoint of the run `name`, if there is one; raises BadSetting."""
+    if path.is_file():
+        try:
+            content = torch.load(path, weights_only=True)
+        except Exception as error:  # torch.load's failures on damaged files have no common type
+            raise BadSetting(f"{path} cannot be read ({type(error).__name__})") from None
+        write(path, {**content, "name": name})
 
 
 def load(path: Path, name: str, like: Standing) -> Standing:

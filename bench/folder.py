@@ -166,6 +166,15 @@ class RunFolder:
         with suppress(OSError):
             record.write_json(self.path / STATUS, about)
 
+    def move_to(self, other: "RunFolder") -> None:
+        """Become another run's folder, which must not be there; this one is locked."""
+        summary = self.summary()
+        if summary is not None:
+            record.write_json(self.path / SUMMARY, {**summary, "name": other.name})
+        other.path.parent.mkdir(parents=True, exist_ok=True)
+        (self.path / lock.NAME).unlink(missing_ok=True)
+        self.path.rename(other.path)
+
     def end(self, summary: Mapping[str, Any], view: Mapping[str, Any] | None) -> None:
         """The closing files."""
         if view is not None:

@@ -32,6 +32,15 @@ from bench.source import changed, source
 from bench.symbols import NoGraph
 from bench.task import Task
 
+TOP: dict[str, Any] = {
+    "algorithm": (Any, ...),
+    "data": (Any, ...),
+    "logger": (Any, ...),
+    "run": (Any, ...),
+    "seed": (Seed, ...),
+    "task": (Any, ...),
+    "vectorize": (tuple[str, ...], ()),
+}
 RUN: dict[str, Any] = {
     "steps": (Count, ...),
     "every": (Count, ...),
@@ -73,9 +82,7 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
 
 def complete(config: Any) -> dict[str, Any]:
     """Every setting there is, typed and with its default; raises BadSetting."""
-    parts = {"seed", "run", "data", "task", "algorithm", "logger"}
-    top = dict.fromkeys(sorted(parts), (Any, ...))
-    given = validated({**top, "seed": (Seed, ...), "vectorize": (tuple[str, ...], ())}, config, "")
+    given = validated(TOP, config, "")
     return {
         "seed": config["seed"],
         "vectorize": list(given["vectorize"]),
@@ -147,21 +154,26 @@ def ended_before(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], 
 def since(config: dict[str, Any], folder: RunFolder) -> str | None:
     """A line about what has changed in the code of a run since it was made; None: nothing, or its
     folder does not know."""
-    try:
-        old = folder.environment().get("source")
-    except BadSetting:
-        return None
-    if not old:
-        return None
-    used = old["files"]
-    more = [f"bench.{part}" for part in ("traced", "lanes") if f"bench/{part}.py" in used]
-    files = changed(used, source(config, *more)["files"])
+    files = changed_files(config, folder)
     if not files:
         return None
     return (
         f"this run is finished, but its code has changed since: {', '.join(files)}; "
         "run.force=true makes it anew"
     )
+
+
+def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
+    """The files of the code that the run was made with which have changed since."""
+    try:
+        old = folder.environment().get("source")
+    except BadSetting:
+        return []
+    if not old:
+        return []
+    used = old["files"]
+    more = [f"bench.{part}" for part in ("traced", "lanes") if f"bench/{part}.py" in used]
+    return changed(used, source(config, *more)["files"])
 
 
 def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:

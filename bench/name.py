@@ -7,19 +7,23 @@ version (`bench.settings.version`), which renames its runs.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 from bench.settings import Setting, as_node, locate, parameters, version_of
 
+Version = Callable[[Callable[..., Any]], int]
 ALWAYS = ("steps", "every", "dtype")  # the settings under `run` that determine the result
 WHERE_SET = ("seconds", "cpu_seconds", "until", "target")  # as do these, where they are not null
 
 
-def name(config: Mapping[str, Any]) -> str:
-    """The name of the run that a complete configuration (bench.launch.complete) describes."""
-    meaning = stands_for(config)
+def name(config: Mapping[str, Any], version: Version = version_of) -> str:
+    """The name of the run that a complete configuration (bench.launch.complete) describes.
+
+    version: of a function; by default the one that its code has now.
+    """
+    meaning = stands_for(config, version)
     return f"{meaning['task']['name']}/{meaning['algorithm']['name']}/{hashed(meaning)}"
 
 
@@ -28,20 +32,20 @@ def hashed(meaning: Mapping[str, Any]) -> str:
     return blake2b(json.dumps(meaning, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
-def stands_for(config: Mapping[str, Any]) -> dict[str, Any]:
+def stands_for(config: Mapping[str, Any], version: Version = version_of) -> dict[str, Any]:
     """What a run's name says, in plain values: the hash is over them, and environment.json keeps
     them for people."""
     run = {key: config["run"][key] for key in ALWAYS}
     run |= {key: config["run"][key] for key in WHERE_SET if config["run"][key] is not None}
     return {
-        "task": called(config["task"]),
-        "algorithm": called(config["algorithm"]),
+        "task": called(config["task"], version),
+        "algorithm": called(config["algorithm"], version),
         "seed": config["seed"],
         "run": run,
     }
 
 
-def called(node: Mapping[str, Any]) -> dict[str, Any]:
+def called(node: Mapping[str, Any], version: Version = version_of) -> dict[str, Any]:
     """A checked node without its module and defaults: name, version, and the settings that differ.
 
     name: that of its function. A group of settings below it (such as the step rule of a method) is
@@ -50,15 +54,18 @@ def called(node: Mapping[str, Any]) -> dict[str, Any]:
     function = locate(node["_target_"], "")
     settings = {}
     for setting in parameters(function):
-        if setting.name in node and (value := telling(node[setting.name], setting)) is not None:
+        if (
+            setting.name in node
+            and (value := telling(node[setting.name], setting, version)) is not None
+        ):
             settings[setting.name] = value[0]
-    return {"name": function.__name__, "version": version_of(function), "settings": settings}
+    return {"name": function.__name__, "version": version(function), "settings": settings}
 
 
-def telling(value: Any, setting: Setting) -> tuple[Any] | None:
+def telling(value: Any, setting: Setting, version: Version) -> tuple[Any] | None:
     """The value of a setting as the hash has it; None if it is the default."""
     if isinstance(value, dict) and "_target_" in value:
-        found = called(value)
+        found = called(value, version)
         default = as_node(setting.default)
-        return None if default is not None and called(default) == found else (found,)
+        return None if default is not None and called(default, version) == found else (found,)
     return None if not setting.required and value == setting.default else (value,)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -25,7 +26,7 @@ Count = Annotated[int, Field(ge=1, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
 Seed = Annotated[int, Field(ge=-MOST, le=MOST)]
 
-_models: dict[str, type[BaseModel]] = {}
+_models: dict[Any, tuple[type[BaseModel], dict[str, Any]]] = {}
 PACKAGES = ("tasks", "algorithms", "bench")  # a `_target_` elsewhere is refused
 
 
@@ -44,7 +45,7 @@ def checked(node: Any, path: str, wants: Any = None, given: tuple[str, ...] = ()
         raise BadSetting(f"{path}={node}: expected a group with _target_, as in conf/")
     target = node["_target_"]
     function = locate(target, path)
-    hints = get_type_hints(function, include_extras=True)
+    hints = hints_of(function)
     returns = function if inspect.isclass(function) else hints.get("return")
     if wants is not None and returns is not wants:
         kind = getattr(wants, "__name__", wants)
@@ -77,6 +78,13 @@ class Setting(NamedTuple):
         return self.default is inspect.Parameter.empty
 
 
+@cache
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a function's parameters and of what it returns."""
+    return get_type_hints(function, include_extras=True)
+
+
+@cache
 def parameters(function: Callable[..., Any]) -> list[Setting]:
     """The parameters of a function, or the fields of a dataclass, in their order."""
     return [Setting(name, p.default) for name, p in inspect.signature(function).parameters.items()]
@@ -122,11 +130,14 @@ def validated(
             raise unknown(f"{path}.{key}".lstrip("."), values[key], [*fields, *extra], key)
     config = ConfigDict(strict=True, arbitrary_types_allowed=True, validate_default=False)
     try:
-        key = repr(fields)  # a plan validates hundreds of configurations against few signatures
-        if key not in _models:
-            _models[key] = create_model("Settings", __config__=config, **fields)
+        # A sweep validates thousands of configurations against few signatures, whose types have no
+        # hash. The fields are kept with their model, so that no other object takes their ids.
+        ids = tuple((name, id(kind), id(default)) for name, (kind, default) in fields.items())
+        if ids not in _models:
+            _models[ids] = (create_model("Settings", __config__=config, **fields), fields)
+        model, _ = _models[ids]
         # through JSON, where lists may be tuples and nothing else is converted
-        return _models[key].model_validate_json(json.dumps(values)).model_dump()
+        return model.model_validate_json(json.dumps(values)).model_dump()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join([path, *map(str, first["loc"])]).lstrip(".")

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import shutil
 import sys
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, OverrideType, QuotedString
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -28,6 +29,9 @@ from bench.settings import BadSetting, build, checked
 
 GOOD = ("done", "skipped")
 LATER = ("preempted", "interrupted", "busy")  # no fault of theirs: the same command goes on
+
+
+OF_ENVIRONMENT = re.compile(r"\$\{oc\.env:[^${}]*\}")
 
 
 class Planned(NamedTuple):
@@ -62,30 +66,54 @@ class Composer:
         self.hydra = list(master.hydra.overrides.hydra)
         self.parser = OverridesParser.create(config_loader=loader)
         self.parsed: dict[str, Override] = {}
+        self.groups: dict[str, bool] = {}  # whether a key is a group
         self.bases: dict[tuple[str, ...], DictConfig] = {}
+        self.last: tuple[Any, DictConfig] | None = None  # which settings were put in, into what
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         groups = tuple(o for o in overrides if self._is_group(o))
+        values = [self._parse(o) for o in overrides if o not in groups]
+        plain = all(v.type is OverrideType.CHANGE and is_plain(v.value()) for v in values)
+        key = (groups, tuple(v.get_key_element() for v in values))
+        if plain and self.last is not None and self.last[0] == key:
+            cfg = self.last[1]  # whatever was put in is put in anew: a copy would take longer
+        else:
+            cfg = copy.deepcopy(self._base(groups))
+            self.last = (key, cfg) if plain else None
+        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
+        return cfg
+
+    def _base(self, groups: tuple[str, ...]) -> DictConfig:
+        """What the choices of groups compose to."""
         if groups not in self.bases:
             base = self.loader.load_configuration(
                 self.name, [*self.hydra, *groups], run_mode=RunMode.RUN
             )
             OmegaConf.set_struct(base, False)
             del base["hydra"]
+            for part, key in (("run", "root"), ("data", "root")):
+                raw = OmegaConf.to_container(base[part], resolve=False)
+                if isinstance(raw, dict) and OF_ENVIRONMENT.fullmatch(str(raw.get(key))):
+                    base[part][key] = base[part][key]  # the same in all runs: it is resolved once
             OmegaConf.set_struct(base, True)
             self.bases[groups] = base
-        cfg = copy.deepcopy(self.bases[groups])
-        values = [self._parse(o) for o in overrides if o not in groups]
-        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
-        return cfg
+        return self.bases[groups]
 
     def _is_group(self, override: str) -> bool:
-        return bool(self.loader.repository.group_exists(self._parse(override).key_or_group))
+        key = self._parse(override).key_or_group
+        if key not in self.groups:
+            self.groups[key] = bool(self.loader.repository.group_exists(key))
+        return self.groups[key]
 
     def _parse(self, override: str) -> Override:
         if override not in self.parsed:
             (self.parsed[override],) = self.parser.parse_overrides([override])
         return self.parsed[override]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value replaces what was there; a mapping would be merged into it."""
+    return value is None or isinstance(value, str | int | float | QuotedString)
 
 
 def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: DictConfig) -> int:

@@ -1,5 +1,6 @@
 """What `bench -m` does with its runs. Hydra takes sweepers from this package only."""
 
+import sys
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -20,11 +21,13 @@ class Sweep(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         from bench.main import codes
-        from bench.sweep import Composer, carry_out
 
         assert self.hydra_context is not None
         assert self.config is not None
         loader = self.hydra_context.config_loader
         parser = OverridesParser.create(config_loader=loader)
         (overrides,) = self.split_arguments(parser.parse_overrides(arguments), None)
+        print(f"bench: planning {len(overrides):,} runs", file=sys.stderr)
+        from bench.sweep import Composer, carry_out  # slow to import
+
         codes.append(carry_out(Composer(loader, self.config), overrides, self.config))

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -146,6 +147,9 @@ def run(
     ] = None,
     minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
     partition: Annotated[str | None, typer.Option(help="of SLURM")] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="also make runs again whose code has changed")
+    ] = False,
     runs: Runs = RUNS,
     specs: Specs = None,
 ) -> None:
@@ -165,7 +169,7 @@ def run(
             raise BadSetting(
                 f"--budget {budget.value}: {artifact.id} has {', '.join(artifact.spec.budgets)}"
             )
-        plan = carry_out(artifact, book, budget.value, root, extra, start)
+        plan = carry_out(artifact, book, budget.value, root, extra, start, anew)
         failed |= outcome(plan, book)
     raise typer.Exit(FAILED if failed else OK)
 
@@ -177,8 +181,12 @@ def carry_out(
     root: Path,
     extra: list[str],
     launcher: "Launcher",
+    anew: bool = False,
 ) -> Plan:
-    """Stage by stage: grid points at the first seed, then the chosen ones' other seeds."""
+    """Stage by stage: grid points at the first seed, then the chosen ones' other seeds.
+
+    anew: with finished runs whose code has changed.
+    """
     from bench.reproduce import runner  # slow to import
     from bench.sweep import progress
 
@@ -204,11 +212,15 @@ def carry_out(
             if not state.ended:
                 err.print(f"  {job.line}\n  its output: {log}")
 
-        while jobs := [
-            run.job
-            for run in plan.runs
-            if (run.summary is None or (retry and run.failed)) and run.job.name not in tried
-        ]:
+        def to_make(run: Run) -> plans.Job | None:
+            """The job of a run that is to be made now; None if it is not."""
+            if run.job.name in tried:
+                return None
+            if run.summary is None or (retry and run.failed):
+                return run.job
+            return replace(run.job, again=True) if anew and changed_files(run) else None
+
+        while jobs := [job for run in plan.runs if (job := to_make(run)) is not None]:
             lanes = side_by_side and not retry and not memory
             whole = runner.bundles(jobs) if lanes else [(job,) for job in jobs]
             bundles = [
@@ -257,11 +269,25 @@ def outcome(plan: Plan, book: Book) -> bool:
             "; ".join(remarks),
         )
     out.print(table)
+    older = [files for run in plan.runs if run.summary and (files := changed_files(run))]
+    if older:
+        names = ", ".join(sorted(set().union(*older)))
+        out.print(
+            f"{len(older)} finished runs were made before their code changed: {names}; "
+            "reproduce run with --anew makes them again"
+        )
     out.print(
         f"next: reproduce check {plan.artifact.id} --budget {plan.budget}; "
         f"reproduce report {plan.artifact.id} --budget {plan.budget}"
     )
     return failed
+
+
+def changed_files(run: Run) -> list[str]:
+    """The files of the run's code that have changed since it was made."""
+    from bench.launch import changed_files as changed
+
+    return changed(run.folder.config(), run.folder)
 
 
 def cell(runs: tuple[Run, ...], metric: str) -> str:
@@ -425,6 +451,19 @@ def compare(
 
     page, count = dashboard.write(folders, load_book(specs), out_.expanduser(), metric)
     out.print(f"{page} ({count} runs)")
+
+
+@app.command()
+def rename(runs: Runs = RUNS) -> None:
+    """Give run folders of before 2026-11-22 the names that their runs have today."""
+    from bench.renaming import rename as renamed
+
+    counts = Counter[str]()
+    for entry in renamed(runs.expanduser()):
+        counts["left" if entry.left else "renamed"] += 1
+        out.print(f"{entry.old} -> {entry.new}{f': {entry.left}' if entry.left else ''}")
+    out.print(f"{counts['renamed']} renamed, {counts['left']} left")
+    raise typer.Exit(FAILED if counts["left"] else OK)
 
 
 @app.command()

@@ -1,0 +1,81 @@
+"""Gives run folders from before 2026-11-22, which were named otherwise, the names of today.
+
+The earlier names were over module paths and every default, so that a file that moved, or a new
+setting, made all runs anew. What was run stays what it was: the first version of each function.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from bench import checkpoint
+from bench.folder import RunFolder, below
+from bench.launch import complete
+from bench.lock import Busy
+from bench.name import name
+from bench.settings import BadSetting, locate
+
+
+class Renamed(NamedTuple):
+    """A folder that has another name today. left: why it keeps the old one; None: it has it."""
+
+    old: str
+    new: str
+    left: str | None = None
+
+
+def rename(root: Path) -> Iterator[Renamed]:
+    """Rename every run folder below `root` whose name is one of before; others are not touched."""
+    for folder in list(below(root)):
+        try:
+            if "named_by" in folder.environment():
+                continue
+            new = RunFolder(folder.root, name(complete(current(folder.config())), first_version))
+        except (BadSetting, OSError, yaml.YAMLError) as error:
+            yield Renamed(folder.name, "?", " ".join(str(error).split()))
+            continue
+        if new.name == folder.name:
+            continue
+        if new.path.exists():
+            yield Renamed(folder.name, new.name, "this run is there already")
+            continue
+        try:
+            with folder.lock():
+                checkpoint.rename(folder.checkpoint, new.name)
+                folder.move_to(new)
+        except Busy as error:
+            yield Renamed(folder.name, new.name, str(error))
+            continue
+        yield Renamed(folder.name, new.name)
+
+
+def first_version(function: Callable[..., Any]) -> int:
+    """The version of every function before versions were counted."""
+    return 1
+
+
+def current(node: Any) -> Any:
+    """A configuration whose functions are where they are today."""
+    if not isinstance(node, dict):
+        return node
+    found = {key: current(value) for key, value in node.items()}
+    target = found.get("_target_")
+    if target is not None:
+        try:
+            locate(target, "")
+        except BadSetting:
+            found["_target_"] = targets().get(target.rpartition(".")[2], target)
+    return found
+
+
+def targets() -> dict[str, str]:
+    """The function that a file of conf/ names, by its own name."""
+    found = {}
+    for file in sorted(Path(str(files("conf"))).rglob("*.yaml")):
+        content = yaml.safe_load(file.read_text())
+        if isinstance(content, dict) and "_target_" in content:
+            found[content["_target_"].rpartition(".")[2]] = content["_target_"]
+    return found
