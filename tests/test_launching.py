@@ -14,12 +14,15 @@ import torch
 from hydra import compose, initialize_config_module
 
 import bench.run
-from bench import codes, launch, launchers, lock, record, slurm, stop
-from bench.launch import FILES, Opened, Recording, perform, place
+from bench import codes, driver, jobs, launch, launchers, lock, machine, record, slurm, stop
+from bench.driver import Opened, Recording
+from bench.folder import FILES, History, RunFolder
+from bench.jobs import Job
+from bench.launch import perform, place
 from bench.loggers import Logger
+from bench.name import name
 from bench.run import Standing, first
 from bench.settings import BadSetting
-from bench.sweep import Task as Job
 from bench.task import Context, Ledger, Task
 from bench.view import Heatmap, Histogram
 from tests.steps import problem as at
@@ -40,9 +43,9 @@ def config(composed: Config, tmp_path: Path) -> Config:
     return {**composed, "run": run}
 
 
-def folder(config: Config) -> Path:
-    made = place(config)[1]
-    made.mkdir(parents=True, exist_ok=True)
+def folder(config: Config) -> RunFolder:
+    made = place(config)
+    made.path.mkdir(parents=True, exist_ok=True)
     return made
 
 
@@ -51,7 +54,7 @@ LAST = {"step": 1, "seconds": 1.0, "distance": 2.0}
 
 def ended(config: Config, status: str) -> None:
     record.write_json(
-        folder(config) / "summary.json",
+        folder(config).path / "summary.json",
         {
             "status": status, "reason": "x", "last": LAST, "name": "a/b/c", "references": {},
             "metric": "distance", "peak_memory_mb": {"process": 1.0},
@@ -100,8 +103,8 @@ def test_a_run_that_failed_is_told_again(
     status: str | None, settings: Config, goes_on: bool, config: Config, capsys: Any
 ) -> None:
     if status:
-        launch.note(folder(config), status, "bad luck", step=3)
-        noted = record.read_json(folder(config) / "status.json")
+        folder(config).leave(status, "bad luck", step=3)
+        noted = record.read_json(folder(config).path / "status.json")
         assert (noted["status"], noted["reason"], noted["step"]) == (status, "bad luck", 3)
     config["run"] |= settings
     again = launch.ended_before(config, folder(config))
@@ -113,23 +116,25 @@ def test_a_run_that_failed_is_told_again(
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"status": "failed"}', '{"reason": "x"}'])
 def test_a_status_that_cannot_be_read_is_none(content: str, tmp_path: Path) -> None:
-    assert launch.status_of(tmp_path) == {}
-    (tmp_path / "status.json").write_text(content)
-    assert launch.status_of(tmp_path) == {}
-    (tmp_path / "status.json").write_text('{"status": "a", "reason": "b"}')
-    assert launch.status_of(tmp_path) == {"status": "a", "reason": "b"}
+    run = RunFolder(tmp_path, "t/a/k")
+    run.path.mkdir(parents=True)
+    assert run.left() == {}
+    (run.path / "status.json").write_text(content)
+    assert run.left() == {}
+    (run.path / "status.json").write_text('{"status": "a", "reason": "b"}')
+    assert run.left() == {"status": "a", "reason": "b"}
 
 
 def test_reasons_are_lines() -> None:
-    assert launch.reason_of(ValueError("two\n lines")) == "ValueError: two lines"
-    assert launch.reason_of(ValueError()) == "ValueError"
-    assert launch.exit_code({"status": "done"}) == 0
-    assert launch.exit_code({"status": "diverged"}) == 1
+    assert jobs.reason_of(ValueError("two\n lines")) == "ValueError: two lines"
+    assert jobs.reason_of(ValueError()) == "ValueError"
+    assert driver.exit_code({"status": "done"}) == 0
+    assert driver.exit_code({"status": "diverged"}) == 1
 
 
 @pytest.mark.parametrize("linked", ["task", "algorithm", "run", "file", "lock"])
 def test_nothing_is_written_through_a_link(linked: str, config: Config, tmp_path: Path) -> None:
-    where = place(config)[1]
+    where = place(config).path
     link = {
         "task": where.parent.parent, "algorithm": where.parent, "run": where,
         "file": where / "checkpoint.pt", "lock": where / lock.NAME,
@@ -143,8 +148,8 @@ def test_nothing_is_written_through_a_link(linked: str, config: Config, tmp_path
 def test_a_root_may_be_a_link_but_not_nonsense(config: Config, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "real")
-    name, found = place(config)
-    assert (name, found) == (record.name(config), tmp_path / "runs" / record.name(config))
+    found = place(config)
+    assert (found.name, found.path) == (name(config), tmp_path / "runs" / name(config))
     config["run"]["root"] = "~nobody-of-this-name/runs"
     with pytest.raises(BadSetting, match=r"run\.root='~nobody-of-this-name/runs': .*another place"):
         place(config)
@@ -163,47 +168,50 @@ def test_the_device(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     if expected is None:
         with pytest.raises(BadSetting, match=r"run\.device=cuda: torch finds no CUDA"):
-            launch.chosen_device(wanted)
+            machine.chosen_device(wanted)
     else:
-        assert launch.chosen_device(wanted).type == expected
+        assert machine.chosen_device(wanted).type == expected
 
 
 def test_a_run_goes_on_as_it_was_begun(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its number of threads, on its device, with its way of taking steps and its data."""
     settled: list[Any] = []
-    monkeypatch.setattr(launch, "settle", lambda device, threads: settled.append(threads))
+    monkeypatch.setattr(machine, "settle", lambda device, threads: settled.append(threads))
     config["run"]["device"] = "cpu"
     run = folder(config)
-    launch.settled(config, run, {})
-    launch.settled(config, run, {"device": "cpu", "threads": 5})
+    driver.settled(config, run, {})
+    driver.settled(config, run, {"device": "cpu", "threads": 5})
     assert settled == [1, 5]
     with pytest.raises(BadSetting, match=r"run\.device=cpu: .* was begun on cuda: write"):
-        launch.settled(config, run, {"device": "cuda", "threads": 5})
-    assert launch.beginnings(config, run) == {}
+        driver.settled(config, run, {"device": "cuda", "threads": 5})
+    assert driver.beginnings(config, run) == {}
     old = {"device": "cpu", "threads": 5, "data": {}}
-    record.write_json(run / "environment.json", old)
-    assert launch.beginnings(config, run) == {}  # without a checkpoint it starts
-    (run / "checkpoint.pt").touch()
-    assert launch.beginnings(config, run) == old
+    record.write_json(run.path / "environment.json", old)
+    assert driver.beginnings(config, run) == {}  # without a checkpoint it starts
+    run.checkpoint.touch()
+    assert driver.beginnings(config, run) == old
     config["run"]["force"] = True
-    assert launch.beginnings(config, run) == {}
+    assert driver.beginnings(config, run) == {}
+
+
+F = RunFolder(Path("r"), "t/a/f")
 
 
 def test_other_data_are_refused() -> None:
     task = replace(at.problem(), sources={"a": "1" * 64, "b": "2" * 64})
-    launch.same_data(Path("f"), {"data": {}}, task)
-    launch.same_data(Path("f"), {"data": {"a": "1" * 64}}, task)
-    with pytest.raises(BadSetting, match=r"b has changed since f .* 333333333333\.\.\., now 2222"):
-        launch.same_data(Path("f"), {"data": {"a": "1" * 64, "b": "3" * 64}}, task)
+    driver.same_data(F, {"data": {}}, task)
+    driver.same_data(F, {"data": {"a": "1" * 64}}, task)
+    with pytest.raises(BadSetting, match=r"b has changed since r/t/a/f .* 3{12}\.\.\., now 2222"):
+        driver.same_data(F, {"data": {"a": "1" * 64, "b": "3" * 64}}, task)
     with pytest.raises(BadSetting, match=r"c has changed .*now None"):
-        launch.same_data(Path("f"), {"data": {"c": "3" * 64}}, task)
+        driver.same_data(F, {"data": {"c": "3" * 64}}, task)
 
 
 def test_a_goal_is_a_metric_and_a_value() -> None:
     task = at.problem()
-    algorithm = launch.Algorithm(lambda x, y: SimpleNamespace(x=x, y=y), print)  # type: ignore
+    algorithm = driver.Algorithm(lambda x, y: SimpleNamespace(x=x, y=y), print)  # type: ignore
     start = first(task, algorithm, 0)
-    goal = launch.goal
+    goal = driver.goal
     assert goal({"until": None, "target": None}, task, start) is None
     assert goal({"until": "loss", "target": 0.5}, task, start) == ("loss", 0.5)
     for half in ({"until": "loss", "target": None}, {"until": None, "target": 0.5}):
@@ -217,7 +225,7 @@ def test_a_context_is_of_the_run(config: Config) -> None:
     config["run"]["dtype"], config["seed"] = "float64", 4
     config["data"] = {"root": "~/x", "download": True}
     expected = Context(4, torch.device("cpu"), torch.float64, Path("~/x").expanduser(), True)
-    assert launch.context_of(config, torch.device("cpu")) == expected
+    assert driver.context_of(config, torch.device("cpu")) == expected
 
 
 def test_what_is_too_large_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,44 +239,46 @@ def test_what_is_too_large_is_refused(config: Config, monkeypatch: pytest.Monkey
         def build(*arguments: Any, error: Exception = error) -> Any:
             raise error
 
-        monkeypatch.setattr(launch, "build", build)
+        monkeypatch.setattr(driver, "build", build)
         with pytest.raises(BadSetting if refused else RuntimeError, match=str(error)):
-            launch.built(config, "n", Path("f"), torch.device("cpu"), {})
+            driver.built(config, F, torch.device("cpu"), {})
 
 
-def test_opening_a_folder(tmp_path: Path) -> None:
+def test_making_a_folder_ready(config: Config) -> None:
     """What says that a run ended goes, and what a kill left half written; the rest if it starts
     again."""
     half = {f"{file}.new" for file in FILES}
-    for name in {*FILES, *half, "mine"}:
-        (tmp_path / name).touch()
-    (tmp_path / "wandb").mkdir()
-    launch.open_folder(tmp_path, False)
-    assert {p.name for p in tmp_path.iterdir()} == {*FILES[2:], "mine", "wandb"}
-    launch.open_folder(tmp_path, True)
-    assert {p.name for p in tmp_path.iterdir()} == {"mine"}
+    run = folder(config)
+    for file in {*FILES, *half, "mine"}:
+        (run.path / file).touch()
+    (run.path / "wandb").mkdir()
+    run.prepare(config, -1)
+    assert {p.name for p in run.path.iterdir()} == {*FILES[2:], "mine", "wandb"}
+    assert run.config()["run"] == config["run"]
+    config["run"]["force"] = True
+    run.prepare(config, -1)
+    assert {p.name for p in run.path.iterdir()} == {"config.yaml", "mine"}
 
 
-def test_what_changed_is_added_to_the_first_environment(tmp_path: Path, capsys: Any) -> None:
+def test_what_changed_is_added_to_the_first_environment(capsys: Any) -> None:
     old = {"a": 1, "b": 2, "continued": [{"step": 3, "changed": {}}]}
-    found = launch.continued(tmp_path, old, {"a": 1, "b": 5, "c": 6}, 9)
+    found = driver.continued(F, old, {"a": 1, "b": 5, "c": 6}, 9)
     assert found == {
         "a": 1, "b": 2,
         "continued": [
             {"step": 3, "changed": {}}, {"step": 9, "changed": {"b": [2, 5], "c": [None, 6]}},
         ],
     }  # fmt: skip
-    assert f"{tmp_path} goes on under another b, c; noted there" in capsys.readouterr().err
-    assert launch.continued(tmp_path, {"a": 1}, {"a": 1}, 2) == {
+    assert "r/t/a/f goes on under another b, c; noted there" in capsys.readouterr().err
+    assert driver.continued(F, {"a": 1}, {"a": 1}, 2) == {
         "a": 1, "continued": [{"step": 2, "changed": {}}],
     }  # fmt: skip
     assert capsys.readouterr().err == ""
 
 
 def opened(config: Config, **changed: Any) -> Opened:
-    name, run = place(config)
-    run.mkdir(parents=True, exist_ok=True)
-    return launch.built(config, name, run, torch.device("cpu"), {})._replace(**changed)
+    run = folder(config)
+    return driver.built(config, run, torch.device("cpu"), {})._replace(**changed)
 
 
 @pytest.mark.parametrize(
@@ -289,11 +299,11 @@ def test_when_a_checkpoint_is_made(
     run = opened(config)
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    recording = Recording(run, alone=False)
+    recording = Recording(run, shown=False)
     recording.history.add({"step": 0})
     now[0] += saved_after
     recording.paused(run.start._replace(step=step))
-    assert (run.folder / "checkpoint.pt").exists() == saves
+    assert run.folder.goes_on() == saves
     assert recording.standing is not None
     assert recording.standing.step == step
     assert recording.saved == (now[0] if saves else 1000.0)
@@ -302,15 +312,15 @@ def test_when_a_checkpoint_is_made(
 
 def test_what_is_lost_is_not_saved(config: Config) -> None:
     run = opened(config)
-    recording = Recording(run, alone=False)
+    recording = Recording(run, shown=False)
     for x, y in ((float("nan"), 1.0), (1.0, float("inf"))):
         s = run.start._replace(state=SimpleNamespace(x=torch.tensor([x]), y=torch.tensor([y])))
         recording.save(s)
-        assert not (run.folder / "checkpoint.pt").exists()
+        assert not run.folder.goes_on()
     recording.save(None)
-    assert not (run.folder / "checkpoint.pt").exists()
+    assert not run.folder.goes_on()
     recording.save(run.start)
-    assert (run.folder / "checkpoint.pt").exists()
+    assert run.folder.goes_on()
     recording.history.close()
 
 
@@ -329,13 +339,13 @@ def test_rows_last_before_the_checkpoint_that_counts_on_them(
     def renamed(source: Any, target: Any) -> None:
         name, rows = Path(target).name, None
         if name == "checkpoint.pt":
-            rows = len(record.read_history(place(config)[1] / "history.jsonl"))
+            rows = len(place(config).history())
         said.append((name, rows))
         rename(source, target)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
-    assert perform(config, brief=True) == 0
+    assert perform(config, quiet=True) == 0
     saving = ["history.jsonl", "checkpoint.pt.new"]
     expected: list[Any] = []
     for file in ("history.jsonl", "config.yaml", "environment.json"):
@@ -348,7 +358,7 @@ def test_rows_last_before_the_checkpoint_that_counts_on_them(
 
 def test_a_history_writes_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the system takes a part at a time."""
-    history = launch.History(tmp_path / "h")
+    history = History(tmp_path / "h")
     real = history.file
     history.file = SimpleNamespace(  # type: ignore[assignment]
         write=lambda part: real.write(bytes(part[:3])), close=real.close, fileno=real.fileno
@@ -357,7 +367,7 @@ def test_a_history_writes_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     history.add({"step": 2})
     history.close()
     assert (tmp_path / "h").read_text() == '{"step": 1, "loss": 0.25}\n{"step": 2}\n'
-    again = launch.History(tmp_path / "h")
+    again = History(tmp_path / "h")
     again.add({"step": 3})
     again.close()
     assert (tmp_path / "h").read_text().count("\n") == 3
@@ -367,14 +377,14 @@ def test_the_picture_of_an_end() -> None:
     bars = Histogram("t", "l", 0, 1, {}, {})
     s: Any = SimpleNamespace(state=SimpleNamespace(x=1, y=2), step=3, table=None)
     task = replace(at.problem(), view=lambda x, y, step: (bars, x, y, step))  # type: ignore
-    assert launch.view(at.problem(), s) is None
-    assert launch.view(task, s) == (bars, 1, 2, 3)
+    assert driver.view(at.problem(), s) is None
+    assert driver.view(task, s) == (bars, 1, 2, 3)
     table = torch.eye(2)
     heat = Heatmap("t", "x", "y", 0, 1, [])
     ledger = Ledger(table, 1, lambda *a: table, lambda t: {}, lambda t: heat)
     s.table = table
-    assert launch.view(replace(task, ledger=ledger), s) is heat
-    assert launch.view(task, s) == (bars, 1, 2, 3)
+    assert driver.view(replace(task, ledger=ledger), s) is heat
+    assert driver.view(task, s) == (bars, 1, 2, 3)
 
 
 def test_a_run_is_signalled_to_stop_but_not_after_its_last_step(
@@ -390,14 +400,14 @@ def test_a_run_is_signalled_to_stop_but_not_after_its_last_step(
         return s
 
     monkeypatch.setattr(bench.run, "advance", advance)
-    assert perform(config, brief=True) == 0
+    assert perform(config, quiet=True) == 0
 
 
 def test_loggers_hear_of_rows_and_of_the_end(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Any] = []
-    plain = launch.build
+    plain = driver.build
 
     def build(node: Config, *given: Any) -> Any:
         if "loggers" in node["_target_"]:
@@ -405,22 +415,23 @@ def test_loggers_hear_of_rows_and_of_the_end(
             return Logger(lambda row: heard.append(row["step"]), lambda code: heard.append(-code))
         return plain(node, *given)
 
-    monkeypatch.setattr(launch, "build", build)
-    assert perform(config, brief=True) == 0
-    name, run = place(config)
-    assert heard == [(name, config, run), 0, 3, 6, 7, 0]
+    monkeypatch.setattr(driver, "build", build)
+    assert perform(config, quiet=True) == 0
+    run = place(config)
+    assert heard == [(run.name, config, run.path), 0, 3, 6, 7, 0]
 
 
-# launchers, with tasks that only say what was done with them
+# launchers, with jobs that only say what was done with them
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> list[Job]:
-    return [Job({"k": k}, tmp_path / f"{k}.json") for k in range(3)]
+def three(tmp_path: Path) -> list[Job]:
+    return [Job({"k": k}, RunFolder(tmp_path, f"t/a/{k}"), tmp_path / f"{k}.json")
+            for k in range(3)]  # fmt: skip
 
 
 def test_here_runs_go_one_after_the_other(
-    jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    three: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[int] = []
 
@@ -429,12 +440,13 @@ def test_here_runs_go_one_after_the_other(
         if job.config["k"] == 1:
             monkeypatch.setattr(stop, "_asked", [15])
 
-    monkeypatch.setattr(launchers, "one", one)
+    monkeypatch.setattr(launchers, "make", one)
     launcher = launchers.here()
     assert launcher.workers == 1
+    over: list[Job] = []
     with pytest.raises(stop.Preempted):
-        launcher.carry_out(jobs, tmp_path)
-    assert done == [0, 1]
+        launcher.carry_out(three, tmp_path, over.append)
+    assert done == [job.config["k"] for job in over] == [0, 1]
 
 
 class Executor:
@@ -486,14 +498,16 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., An
 
 
 def test_slurm_is_asked_for_what_is_set(
-    cluster: Callable[..., Any], jobs: list[Job], tmp_path: Path
+    cluster: Callable[..., Any], three: list[Job], tmp_path: Path
 ) -> None:
     done = {k: ["COMPLETED"] for k in range(3)}
     launcher, executor = cluster(
         done, partition="p", minutes=5, signal=6, at_once=7, runs_per_job=2, cpus=8, gpus=1,
         memory_gb=1.5, options={"qos": "q"},
     )  # fmt: skip
-    launcher.carry_out(jobs, tmp_path)
+    over: list[Job] = []
+    launcher.carry_out(three, tmp_path, over.append)
+    assert over == three
     assert launcher.workers == 1
     assert executor.packs == [[[0, 1], [2]]]
     assert executor.settings == {
@@ -502,7 +516,7 @@ def test_slurm_is_asked_for_what_is_set(
         "gpus_per_node": 1, "mem": "1536M",
     }  # fmt: skip
     launcher, executor = cluster({k: ["COMPLETED"] for k in range(3)})
-    launcher.carry_out(jobs, tmp_path)
+    launcher.carry_out(three, tmp_path, over.append)
     assert executor.packs == [[[0], [1], [2]]]
     assert executor.settings == {
         "job_name": "bench", "time": 240, "signal_delay_s": 120, "array_parallelism": 64,
@@ -511,7 +525,7 @@ def test_slurm_is_asked_for_what_is_set(
 
 
 def test_what_slurm_loses_is_begun_again_but_not_for_ever(
-    cluster: Callable[..., Any], jobs: list[Job], tmp_path: Path
+    cluster: Callable[..., Any], three: list[Job], tmp_path: Path
 ) -> None:
     """A job that fails three times is left; one that the machine or the clock ended is not; one
     that was cancelled or had too little memory is not begun again."""
@@ -521,19 +535,22 @@ def test_what_slurm_loses_is_begun_again_but_not_for_ever(
         2: ["OUT_OF_MEMORY"],
     }
     launcher, executor = cluster(states)
-    launcher.carry_out(jobs, tmp_path)
+    over: list[Job] = []
+    launcher.carry_out(three, tmp_path, over.append)
+    assert [job.config["k"] for job in over] == [2, 0, 1]  # each once, when nothing more is to come
     assert executor.packs == [[[0], [1], [2]], [[0], [1]], [[0], [1]], [[1]], [[1]]]
-    said = [job.note.read_text() for job in jobs]
+    said = [job.note.read_text() for job in three]
     assert '"its SLURM job 7_0 ended as FAILED"' in said[0]
     assert said[1] == "{}"
     assert '"its SLURM job 7_2 ended as OUT_OF_MEMORY"' in said[2]
     launcher, executor = cluster({k: ["NODE_FAIL"] * 9 for k in range(3)}, requeues=1)
-    launcher.carry_out(jobs, tmp_path)
+    launcher.carry_out(three, tmp_path, over.append)
     assert executor.packs == [[[0], [1], [2]]] * 2
+    assert over[3:] == three
 
 
 def test_a_pack_of_runs_ends_with_the_code_of_put_off(
-    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+    three: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[int] = []
 
@@ -542,14 +559,14 @@ def test_a_pack_of_runs_ends_with_the_code_of_put_off(
         if job.config["k"] == 1:
             raise stop.Preempted(15)
 
-    monkeypatch.setattr(launchers, "one", one)
+    monkeypatch.setattr(launchers, "make", one)
     pack = launchers.Pack()
-    pack(jobs[:1])
+    pack(three[:1])
     with pytest.raises(SystemExit) as end:
-        pack(jobs)
+        pack(three)
     assert (end.value.code, done) == (codes.PUT_OFF, [0, 0, 1])
-    submission = pack.checkpoint(jobs)
-    assert (submission.function, submission.args) == (pack, (jobs,))
+    submission = pack.checkpoint(three)
+    assert (submission.function, submission.args) == (pack, (three,))
 
 
 def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -561,45 +578,45 @@ def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    launch.clock(torch.device("cpu"))()
+    machine.clock(torch.device("cpu"))()
     assert waited == []
     begin = time.perf_counter()
-    assert begin <= launch.clock(torch.device("cuda"))() <= begin + 60
+    assert begin <= machine.clock(torch.device("cuda"))() <= begin + 60
     assert waited == [torch.device("cuda")]
 
 
 def test_peak_memory_is_in_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = SimpleNamespace(ru_maxrss=2048)
-    monkeypatch.setattr(launch.resource, "getrusage", lambda who: usage)
-    assert launch.peak_memory_mb(torch.device("cpu")) == {"process": 2.0}
+    monkeypatch.setattr(machine.resource, "getrusage", lambda who: usage)
+    assert machine.peak_memory_mb(torch.device("cpu")) == {"process": 2.0}
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
-    assert launch.peak_memory_mb(torch.device("cuda")) == {"process": 2.0, "gpu": 3.0}
+    assert machine.peak_memory_mb(torch.device("cuda")) == {"process": 2.0, "gpu": 3.0}
 
 
 def test_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of torch and numpy, glibc's memory, and determinism on a GPU."""
     said: list[Any] = []
     monkeypatch.setattr(torch, "set_num_threads", lambda n: said.append(("torch", n)))
-    monkeypatch.setattr(launch, "threadpool_limits", lambda n: said.append(("numpy", n)))
-    monkeypatch.setattr(launch, "keep_freed_memory", lambda: said.append("memory"))
+    monkeypatch.setattr(machine, "threadpool_limits", lambda n: said.append(("numpy", n)))
+    monkeypatch.setattr(machine, "keep_freed_memory", lambda: said.append("memory"))
     monkeypatch.setattr(
         torch,
         "use_deterministic_algorithms",
         lambda on, warn_only: said.append(("deterministic", on, warn_only)),
     )
-    launch.settle(torch.device("cpu"), 3)
+    machine.settle(torch.device("cpu"), 3)
     assert said == [("torch", 3), ("numpy", 3), "memory"]
-    launch.settle(torch.device("cuda"), 2)
+    machine.settle(torch.device("cuda"), 2)
     assert said[3:] == [("torch", 2), ("numpy", 2), "memory", ("deterministic", True, True)]
 
 
 def test_freed_memory_is_kept_by_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     library = SimpleNamespace(mallopt=lambda parameter, size: said.append((parameter, size)))
-    monkeypatch.setattr(launch.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(sys, "platform", "linux")
-    launch.keep_freed_memory()
+    machine.keep_freed_memory()
     assert said == [(-1, 2**28), (-3, 2**25)]  # malloc.h: in all, and of a tensor
     monkeypatch.setattr(sys, "platform", "darwin")
-    launch.keep_freed_memory()
+    machine.keep_freed_memory()
     assert len(said) == 2

@@ -8,7 +8,6 @@ import platform
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,66 +107,6 @@ def test_damaged_json_is_refused(content: str | None, tmp_path: Path) -> None:
         path.write_text(content)
     with pytest.raises(BadSetting, match=r"a\.json is damaged: write run\.force=true"):
         record.read_json(path, {"a", "b"})
-
-
-def config(**changed: Any) -> dict[str, Any]:
-    """A complete one; `changed` is of its part run, or seed, task and algorithm."""
-    run = {
-        "steps": 10, "every": 2, "seconds": None, "cpu_seconds": None, "until": None,
-        "target": None, "dtype": "float32", "device": "cpu", "threads": 2, "compile": False,
-        "lanes_gb": 4.0, "checkpoint": 10.0, "force": False, "retry_failed": False, "root": "runs",
-    }  # fmt: skip
-    whole = {
-        "seed": 0,
-        "vectorize": [],
-        "run": run,
-        "data": {"root": "data", "download": False},
-        "task": {"_target_": "tasks.toy.toy_coreset", "n": 4},
-        "algorithm": {"_target_": "algorithms.bilevel.bome.bome", "eta": 0.5},
-        "logger": {"_target_": "bench.loggers.local"},
-    }
-    for key, value in changed.items():
-        place = run if key in run else whole
-        place[key] = value
-    return whole
-
-
-def test_a_name_is_of_what_determines_the_result() -> None:
-    """Worked out here once more; and pinned, because folders and records are found by it."""
-    what = {
-        "algorithm": config()["algorithm"],
-        "run": {"dtype": "float32", "every": 2, "seconds": None, "steps": 10},
-        "seed": 0,
-        "task": config()["task"],
-    }
-    key = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=5).hexdigest()
-    assert record.name(config()) == f"toy_coreset/bome/{key}" == "toy_coreset/bome/6ef619ab12"
-
-
-OTHER: list[dict[str, Any]] = [
-    {"steps": 11}, {"every": 3}, {"seconds": 1.0}, {"cpu_seconds": 1.0}, {"until": "loss"},
-    {"target": 0.5}, {"dtype": "float64"}, {"seed": 1},
-    {"task": {"_target_": "tasks.toy.toy_coreset", "n": 5}},
-    {"algorithm": {"_target_": "algorithms.bilevel.bome.bome", "eta": 0.25}},
-]  # fmt: skip
-SAME: list[dict[str, Any]] = [
-    {"device": "cuda"}, {"threads": 1}, {"compile": True}, {"lanes_gb": 1.0}, {"checkpoint": 1.0},
-    {"force": True}, {"retry_failed": True}, {"root": "elsewhere"}, {"vectorize": ["seed"]},
-    {"data": {"root": "x", "download": True}}, {"logger": {"_target_": "bench.loggers.wandb"}},
-    {"algorithm": {"eta": 0.5, "_target_": "algorithms.bilevel.bome.bome"}},  # another order
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("changed", OTHER, ids=str)
-def test_another_result_has_another_name(changed: dict[str, Any]) -> None:
-    names = {record.name(config(**other)) for other in OTHER}
-    assert len(names) == len(OTHER)
-    assert record.name(config(**changed)) != record.name(config())
-
-
-@pytest.mark.parametrize("changed", SAME, ids=str)
-def test_where_and_how_it_is_computed_is_not_in_a_name(changed: dict[str, Any]) -> None:
-    assert record.name(config(**changed)) == record.name(config())
 
 
 def rows(*steps: int) -> str:
