@@ -87,7 +87,7 @@ def beginnings(config: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     """The environment of a run that is to go on; empty if it starts."""
     if config["run"]["force"] or not folder.goes_on():
         return {}
-    return folder.environment()
+    return folder.environment({"device", "threads", "data"})
 
 
 def settled(config: dict[str, Any], folder: RunFolder, old: dict[str, Any]) -> torch.device:

@@ -15,7 +15,7 @@ What became of a run is read here, from the folder, and never from who started i
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,12 +106,10 @@ class RunFolder:
         found: dict[str, Any] = yaml.load((self.path / CONFIG).read_text(), loader)
         return found
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self, keys: Set[str] = frozenset()) -> dict[str, Any]:
         """What the run's bits may depend on besides its settings; raises BadSetting if the file
-        is damaged or lacks what a run needs to go on."""
-        found: dict[str, Any] = record.read_json(
-            self.path / ENVIRONMENT, {"device", "threads", "data"}
-        )
+        is damaged or lacks one of these keys."""
+        found: dict[str, Any] = record.read_json(self.path / ENVIRONMENT, keys)
         return found
 
     def view(self) -> dict[str, Any] | None:

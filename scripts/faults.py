@@ -34,6 +34,7 @@ from rich.table import Table
 from torch.utils._pytree import tree_leaves
 
 from bench import record
+from bench.folder import RunFolder
 from bench.launch import perform, place, resolved
 from bench.main import refused
 
@@ -67,7 +68,7 @@ def started(config: Config, log: Path) -> int:
         os.dup2(out, 1)
         os.dup2(out, 2)
         try:
-            code = perform(config, brief=True)
+            code = perform(config, quiet=True)
         except Exception as error:
             code = refused(error)
     except Exception:
@@ -85,11 +86,11 @@ def ended(process: int) -> int:
 
 def outcome(config: Config) -> tuple[list[dict[str, Any]], Any, dict[str, Any]]:
     """What a run gives: rows, final state, sums and counts, without the clock."""
-    folder = place(config)[1]
-    rows = record.read_history(folder / "history.jsonl")
+    folder = place(config)
+    rows = folder.history()
     for row in rows:
         del row["seconds"], row["cpu_seconds"]
-    content = torch.load(folder / "checkpoint.pt", weights_only=True)
+    content = torch.load(folder.checkpoint, weights_only=True)
     leaves = tree_leaves(content.pop("leaves"))
     best = tree_leaves(content.pop("best"))
     del content["seconds"], content["cpu_seconds"]
@@ -125,12 +126,12 @@ class Campaign:
         """One run, killed up to four times."""
         whole, usual = self.undisturbed(kind, number % SEEDS)
         own = {**whole, "run": {**whole["run"], "root": str(self.folder / "killed" / str(number))}}
-        run, log, counts = place(own)[1], self.folder / "log", Counter(runs=1)
+        run, log, counts = place(own), self.folder / "log", Counter(runs=1)
         for _ in range(self.rng.randint(1, 4)):
             process = started(own, log)
             aimed = self.rng.random() < 1 / 3
             self.wait(process, run, self.rng.uniform(0, 1.1 * usual), aimed)
-            half = bool(list(run.glob("*.new")))
+            half = bool(list(run.path.glob("*.new")))
             os.kill(process, signal.SIGKILL)
             code = ended(process)
             if code == -signal.SIGKILL:
@@ -143,18 +144,18 @@ class Campaign:
         counts["unreadable"] += code == 2
         counts["lost"] += code not in (0, 2)
         if code:
-            print(f"{run}: {log.read_text()}", file=sys.stderr)
+            print(f"{run.path}: {log.read_text()}", file=sys.stderr)
         else:
             counts["differ"] += not same(own, whole)
         return counts
 
-    def wait(self, process: int, run: Path, seconds: float, aimed: bool) -> None:
+    def wait(self, process: int, run: RunFolder, seconds: float, aimed: bool) -> None:
         """Until the moment has come, or from then on until a file is half written."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(min(0.002, seconds))
         last = until + 2
-        while aimed and time.monotonic() < last and not list(run.glob("*.new")):
+        while aimed and time.monotonic() < last and not list(run.path.glob("*.new")):
             if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 return
 
@@ -162,8 +163,8 @@ class Campaign:
         """One run on a disk with little room, which is then made."""
         whole, _ = self.undisturbed(kind, number % SEEDS)
         own = {**whole, "run": {**whole["run"], "root": str(disk / "runs")}}
-        run, log, counts = place(own)[1], self.folder / "log", Counter(runs=1)
-        needs = sum(f.stat().st_size // 4096 + 1 for f in place(whole)[1].iterdir()) + 2
+        run, log, counts = place(own), self.folder / "log", Counter(runs=1)
+        needs = sum(f.stat().st_size // 4096 + 1 for f in place(whole).path.iterdir()) + 2
         room = os.statvfs(disk)
         ballast = max(0, room.f_bavail - self.rng.randrange(needs)) * room.f_frsize
         (disk / "ballast").write_bytes(bytes(ballast))
@@ -174,10 +175,10 @@ class Campaign:
             unclear = bool(more) or "No space left" not in line
             counts["unclear"] += unclear
             if unclear:
-                print(f"{run}: {log.read_text()}", file=sys.stderr)
-            if (run / "checkpoint.pt").exists():
+                print(f"{run.path}: {log.read_text()}", file=sys.stderr)
+            if run.goes_on():
                 counts["with checkpoint"] += 1
-                torch.load(run / "checkpoint.pt", weights_only=True)
+                torch.load(run.checkpoint, weights_only=True)
         (disk / "ballast").unlink()
         code = ended(started(own, log))
         counts["unreadable"] += code == 2

@@ -43,7 +43,9 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 
 from bench import record, stop
-from bench.launch import chosen_device, resolved, settle
+from bench.folder import at, below
+from bench.launch import resolved
+from bench.machine import chosen_device, settle
 from bench.run import Standing, advance, first
 from bench.settings import BadSetting, build
 from bench.task import Context
@@ -266,7 +268,7 @@ def script(name: str, about: str, file: str, *options: str, smoke: tuple[str, ..
 
 def seconds_of(folders: Path) -> list[float]:
     """Of steps, of each run below that is done."""
-    ends = [record.read_json(file) for file in folders.rglob("summary.json")]
+    ends = [summary for run in below(folders) if (summary := run.summary())]
     return [float(e["last"]["seconds"]) for e in ends if e["status"] == "done"]
 
 
@@ -360,14 +362,21 @@ JOBS = [
 # The state of a machine that keeps nothing
 
 
+def spent(file: Path) -> bool:
+    """Whether it is the checkpoint of a run that has ended."""
+    if len(file.parts) < 4:
+        return False
+    run = at(file.parent)
+    return file == run.checkpoint and run.summary() is not None
+
+
 def pack(s: Settings, out: Path) -> list[Path]:
     """Run folders and results as parts of an archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for base, name in ((s.root, "runs"), (s.results, "results")):
             for file in sorted(p for p in base.rglob("*") if p.is_file()):
-                ended = (file.parent / "summary.json").is_file()
-                if not (file.name == "checkpoint.pt" and ended) and file.suffix != ".html":
+                if not spent(file) and file.suffix != ".html":
                     archive.add(file, f"{name}/{file.relative_to(base)}", recursive=False)
     content = buffer.getvalue()
     out.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ from rich.table import Table
 from torch import Tensor
 
 from bench import record
-from bench.launch import chosen_device, settle
+from bench.machine import chosen_device, settle
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
 from bench.settings import BadSetting

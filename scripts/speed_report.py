@@ -7,7 +7,6 @@ an artifact whose runs they are, and of `reproduce list`, each in a process of i
 """
 
 import argparse
-import json
 import os
 import random
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from bench.folder import RunFolder
 from bench.reproduce import plan as plans
 from bench.reproduce.specs import load_book
 
@@ -51,9 +51,9 @@ def spec(runs: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def synthetic(folder: Path, config: dict[str, Any], rows: int, rng: random.Random) -> None:
+def synthetic(run: RunFolder, config: dict[str, Any], rows: int, rng: random.Random) -> None:
     """A run folder with the files and sizes of a real one."""
-    folder.mkdir(parents=True)
+    run.path.mkdir(parents=True)
     history = []
     for step in range(0, 10 * rows, 10):
         level = 1 - 0.5 * 0.9 ** (step / 10) + rng.gauss(0, 0.01)
@@ -64,17 +64,20 @@ def synthetic(folder: Path, config: dict[str, Any], rows: int, rng: random.Rando
         calls = {f"calls/{k}": step * 11 for k in ("grad_f", "grad_g", "hvp_g", "jvp_g")}
         samples = {f"samples/{k}": step * 11000 for k in ("grad_f", "grad_g", "hvp_g", "jvp_g")}
         history.append({"step": step, "seconds": step * 0.1, **values, **calls, **samples})
-    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in history))
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    run.prepare(config, -1)
+    rows_of = run.rows()
+    for row in history:
+        rows_of.add(row)
+    rows_of.close()
     environment = {
         "python": "3", "packages": {}, "git": None, "cpu": "synthetic", "gpu": None, "threads": 1,
     }  # fmt: skip
-    (folder / "environment.json").write_text(json.dumps(environment))
+    run.describe(environment)
     summary = {
         "status": "done", "reason": None, "metric": "test_accuracy", "last": history[-1],
-        "name": "/".join(folder.parts[-3:]), "seed": config["seed"], "references": {},
+        "name": run.name, "seed": config["seed"], "references": {},
     }  # fmt: skip
-    (folder / "summary.json").write_text(json.dumps(summary))
+    run.end(summary, None)
 
 
 def timed(label: str, command: list[str], variables: dict[str, str]) -> None:
@@ -110,7 +113,7 @@ def main() -> None:
             point = dict(run.job.point.settings)
             config = {
                 "seed": run.job.seed,
-                "run": {"steps": 1000, "every": 10, "threads": 1},
+                "run": {"steps": 1000, "every": 10, "threads": 1, "force": False},
                 "task": {"_target_": "tasks.hyper_cleaning.hyper_cleaning", "c": 0.001},
                 "algorithm": {
                     "_target_": "algorithms.bilevel.bome.bome", "T": point["algorithm.T"],

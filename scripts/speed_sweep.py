@@ -16,10 +16,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import torch
 
 from bench import record
+from bench.folder import below
 
 FEW = 20
 
@@ -27,7 +29,7 @@ FEW = 20
 def sweep(root: Path, runs: int, workers: int) -> float:
     """Seconds of the command, which is to end well."""
     command = [
-        sys.executable, "-m", "bench", "-m", "hydra/launcher=joblib",
+        sys.executable, "-m", "bench", "-m", "hydra/launcher=local",
         f"hydra.launcher.workers={workers}", f"run.root={root}", "task=toy_minimax",
         "run.steps=20", "run.every=10", f"seed=range({runs})",
     ]  # fmt: skip
@@ -36,6 +38,11 @@ def sweep(root: Path, runs: int, workers: int) -> float:
     if done.returncode:
         sys.exit(done.stdout)
     return time.monotonic() - begin
+
+
+def place_in_its_process(end: dict[str, Any]) -> int:
+    """How many runs its process had made before."""
+    return int(end["process"]["earlier_runs"])
 
 
 def main() -> None:
@@ -49,8 +56,8 @@ def main() -> None:
         root = Path(name) / "all"
         every = sweep(root, options.runs, options.workers)
         again = sweep(root, options.runs, options.workers)
-        files = sorted(root.rglob("summary.json"), key=lambda file: file.stat().st_mtime_ns)
-        ends = [record.read_json(file) for file in files]
+        ends = [summary for run in below(root) if (summary := run.summary()) is not None]
+        ends.sort(key=place_in_its_process)
     steps = mean(end["last"]["seconds"] for end in ends)
     memory = [end["peak_memory_mb"]["process"] for end in ends]
     tenth = max(1, options.runs // 10)
