@@ -76,6 +76,7 @@ def test_every_algorithm_has_a_graph_or_says_why_not(problem: Task, name: str) -
 @needs_compiler
 @pytest.mark.parametrize("which", ["soba", "svrg"])
 def test_compiled_steps_are_the_plain_ones(which: str, context: Context) -> None:
+    """SVRG's iterate and snapshot begin as one tensor, which must not hold for good."""
     task = quadratic(context, noise=0.3)
     task = on_a_ball(task) if which == "svrg" else task
     for batch in (None, 8):
