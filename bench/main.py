@@ -13,7 +13,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bench import guard
+from bench import about, guard
 from bench.codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
 
 
@@ -53,6 +53,9 @@ def main() -> None:
     """The console script `bench`."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # composition errors come here, to be told in one line
     arguments = sys.argv[1:]
+    if "--version" in arguments:  # Hydra would print its own
+        print(about.line())
+        return
     guard.install()
     try:
         app()

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from functools import cache
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from bench import about
 from bench.settings import BadSetting
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def environment(device: "torch.device", threads: int, sources: Mapping[str, str]
     return {
         "python": platform.python_version(),
         "packages": dict(_packages()),
-        "git": _git(),
+        "version": about.version(),
+        "git": about.commit(),
         "cpu": _cpu(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": gpu,
@@ -137,19 +138,6 @@ def amortised(environment: Mapping[str, Any]) -> bool:
 @cache  # a sweep's runs share a process
 def _packages() -> tuple[tuple[str, str], ...]:
     return tuple((package, version(package)) for package in PACKAGES)
-
-
-@cache
-def _git() -> dict[str, Any] | None:
-    def git(*arguments: str) -> str:
-        here = Path(__file__).parent
-        command = ["git", "-C", str(here), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
-    except (OSError, subprocess.CalledProcessError):
-        return None  # an installed copy, or no git
 
 
 @cache

@@ -19,7 +19,6 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
-from bench import small
 from bench.algorithm import Algorithm, State
 from bench.deferred import Deferred
 from bench.oracle import Oracle
@@ -224,18 +223,11 @@ def sampler_of(task: Task, asked: Asked) -> Any:
     return task.draw_upper if asked.kind == "upper" else task.draw_lower
 
 
-def traced(
-    function: Callable[..., Any], inputs: Sequence[Tensor], table: Mapping[Any, Any] | None = None
-) -> GraphModule:
+def traced(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule:
     """The function as a graph; raises NoGraph."""
     inputs = [t.detach() for t in inputs]  # one tensor given twice would be one input
     try:
-        graph = make_fx(
-            function,
-            tracing_mode="fake",
-            _allow_non_fake_inputs=True,
-            decomposition_table=dict(table or {}),
-        )(*inputs)
+        graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
     except (NoGraph, BadSetting):
         raise
     except Exception as error:  # torch's refusals have no common type
@@ -255,25 +247,28 @@ def why(error: Exception) -> str:
 
 
 def compiled(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
-    """The graph (*state, numbers, *batches) -> (*state, *info) by what suits its size and place.
-
-    Small ones as one C function, the others by torch's own compiler, on a GPU as a CUDA graph.
-    """
-    pure = torch.func.functionalize(graph)
-    if inputs[0].is_cuda:
-        return looped(Captured(traced(pure, inputs), inputs), states)
-    kernel = small.compiled(traced(pure, inputs, small.simpler()), states)
-    return kernel or looped(by_torch(traced(pure, inputs), inputs), states)
+    """The graph (*state, numbers, *batches) -> (*state, *info) by torch's own compiler, on a GPU as
+    a CUDA graph."""
+    # torch takes two inputs of one storage, such as a first iterate that is its own average, for
+    # one input ever after
+    own = [t.clone(memory_format=torch.contiguous_format) for t in inputs]
+    pure = traced(torch.func.functionalize(graph), own)
+    return looped(Captured(pure, own) if own[0].is_cuda else by_torch(pure, own), states)
 
 
 def by_torch(graph: GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
+    """The compiled graph, of contiguous inputs: it holds for the strides that it was made for."""
     from torch._inductor import compile as inductor  # slow to import
 
     try:
-        found: Callable[..., Sequence[Tensor]] = inductor(graph, list(inputs))
+        function: Callable[..., Sequence[Tensor]] = inductor(graph, list(inputs))
     except Exception as error:
         raise NoGraph(f"torch cannot compile it ({' '.join(str(error).split())[:120]})") from error
-    return found
+
+    def call(*inputs: Tensor) -> Sequence[Tensor]:
+        return function(*(t.contiguous() for t in inputs))
+
+    return call
 
 
 def looped(step: Callable[..., Sequence[Tensor]], states: int) -> Call:

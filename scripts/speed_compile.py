@@ -1,10 +1,9 @@
 """What compiled steps and lanes save: uv run python scripts/speed_compile.py [--data mnist]
 
-A toy run by `run.compile=true` against the plain one and torch's own compiler, which small graphs
-do not go to, without and with the time to record and compile; seeds and step sizes of BOME (T = 10)
-on hyper-cleaning as lanes of one computation against one run after the other. All are seconds of
-steps, measuring not included; of every method all contenders have their turn, --repeats times.
-Results are compared before any time is taken.
+A toy run by `run.compile=true` against the plain one, without and with the time to record and
+compile; seeds and step sizes of BOME (T = 10) on hyper-cleaning as lanes of one computation against
+one run after the other. All are seconds of steps, measuring not included; of every method all
+contenders have their turn, --repeats times. Results are compared before any time is taken.
 """
 
 import argparse
@@ -25,17 +24,22 @@ import torch
 from hydra import compose, initialize_config_module
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
-from torch.fx import GraphModule
 
+from bench import driver
+from bench.driver import Opened
 from bench.lanes import Side, lanes_of
-from bench.launch import Opened, beginnings, built, place, resolved, settled
+from bench.launch import place, resolved
 from bench.reproduce.speed import ratio
 from bench.run import Standing, advance
 from bench.settings import build
-from bench.traced import Call, Compiled, by_torch, furthest, looped, traced
+from bench.traced import Compiled, furthest
 
 STEP_SIZES = [0.01 * 1.3**k for k in range(20)]
+TITLES = {
+    None: "Compiled steps and lanes, float32",
+    "toy": "Compiled steps, float32",
+    "lanes": "Lanes, float32",
+}
 Contenders = Mapping[str, Callable[[], Any]]  # the first is ours
 Lines = list[dict[str, Any]]
 
@@ -43,9 +47,9 @@ Lines = list[dict[str, Any]]
 def opened(*settings: str) -> Opened:
     with initialize_config_module("conf", version_base="1.3"):
         config = resolved(compose("config", [*settings, "run.root=/nonexistent"]))
-    name, folder = place(config)
-    old = beginnings(config, folder)
-    return built(config, name, folder, settled(config, folder, old), old)
+    folder = place(config)
+
+    return driver.opened(config, folder)
 
 
 def sized(run: Opened, lr: float) -> Opened:
@@ -75,41 +79,35 @@ def turns(method: str, contenders: Contenders, repeats: int, notes: Sequence[str
     ]
 
 
-def by_torchs_compiler(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
-    return looped(by_torch(traced(torch.func.functionalize(graph), inputs), inputs), states)
-
-
 def toy(threads: int, repeats: int) -> Lines:
     run = opened(
         "task=toy_coreset", "algorithm=bome", "task.variant=code", f"run.threads={threads}"
     )
 
-    def steps(make: Any) -> Compiled:
-        made = Compiled(run.task, run.algorithm, 0, make)
+    def steps() -> Compiled:
+        made = Compiled(run.task, run.algorithm, 0)
         after = made(run.start, 1).standing
         assert furthest(run.start.state, single(run, 1).state, after.state) <= 1
         return made
 
-    ours, theirs = steps(None), steps(by_torchs_compiler)
+    before = steps()
     made = turns(
         "toy, 5,000 steps",
         {
-            "run.compile": lambda: ours(run.start, 5000),
+            "run.compile": lambda: before(run.start, 5000),
             "eager": lambda: single(run, 5000),
-            "torch's compiler": lambda: theirs(run.start, 5000),
         },
         repeats,
-        ["compiled before", "", "compiled before"],
+        ["compiled before", ""],
     )
     return made + turns(
         "toy, 20,000 steps",
         {
-            "run.compile": lambda: steps(None)(run.start, 20_000),
+            "run.compile": lambda: steps()(run.start, 20_000),
             "eager": lambda: single(run, 20_000),
-            "torch's compiler": lambda: steps(by_torchs_compiler)(run.start, 20_000),
         },
         repeats,
-        ["with compiling", "", "with compiling"],
+        ["with compiling", ""],
     )
 
 
@@ -178,8 +176,9 @@ def main() -> None:
             )
     Console(width=130).print(table)
     if options.json:
-        title = "Compiled steps and lanes, float32"
-        speed_record.write(options.json, title, lines, threads=options.threads, load=load)
+        speed_record.write(
+            options.json, TITLES[options.only], lines, threads=options.threads, load=load
+        )
 
 
 if __name__ == "__main__":

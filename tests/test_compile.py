@@ -13,19 +13,18 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from algorithms.bilevel.bome import bome
-from bench import small
 from bench.algorithm import Algorithm
 from bench.descent import adam, gd
 from bench.oracle import Oracle
 from bench.rng import Draw
 from bench.run import Standing, advance, first, run
-from bench.settings import BadSetting
 from bench.symbols import NoGraph
 from bench.task import Context, Task
-from bench.traced import Call, Compiled, by_torch, looped, traced
+from bench.traced import Call, Compiled, looped
 from tasks.online_oscillation import online_oscillation
 from tasks.quadratic import quadratic
 from tasks.toy import toy_coreset, toy_degenerate
+from tests.conftest import Cli
 from tests.test_algorithms import made, name, on_a_ball, problem  # noqa: F401
 from tests.test_hostile import Main, main  # noqa: F401
 
@@ -35,6 +34,7 @@ REFUSED = {
     **dict.fromkeys(("af2obo", "aobo", "hoag", "ncgs", "ncgs_vr", "fw", "sfw", "svfw"), LOOKS),
     **dict.fromkeys(("bsa", "ttsa", "sustain", "saba", "sagafw", "optuna_tpe"), DRAWS),
 }
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
 
 def recorded(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
@@ -73,8 +73,10 @@ def test_every_algorithm_has_a_graph_or_says_why_not(problem: Task, name: str) -
     close(taken(problem, algorithm, 3, recorded), plain(problem, algorithm, 3), 1e-10)
 
 
+@needs_compiler
 @pytest.mark.parametrize("which", ["soba", "svrg"])
-def test_small_graphs_as_one_function(which: str, context: Context) -> None:
+def test_compiled_steps_are_the_plain_ones(which: str, context: Context) -> None:
+    """SVRG's iterate and snapshot begin as one tensor, which must not hold for good."""
     task = quadratic(context, noise=0.3)
     task = on_a_ball(task) if which == "svrg" else task
     for batch in (None, 8):
@@ -82,6 +84,7 @@ def test_small_graphs_as_one_function(which: str, context: Context) -> None:
         close(taken(task, algorithm, 12), plain(task, algorithm, 12), 1e-10)
 
 
+@needs_compiler
 @pytest.mark.parametrize(
     ("toy", "dtype"), [(toy_coreset, torch.float32), (toy_degenerate, torch.float64)]
 )
@@ -102,6 +105,7 @@ def test_numbers_in_batches(context: Context) -> None:
     close(taken(task, algorithm, 9, recorded), plain(task, algorithm, 9), 1e-10)
 
 
+@needs_compiler
 def test_a_run_is_the_same_in_whatever_chunks(context: Context) -> None:
     task = toy_coreset(context)
     algorithm = bome(gd(0.01), gd(0.01), 0.1)
@@ -179,31 +183,25 @@ def test_what_cannot_be_known_is_refused(context: Context) -> None:
             taken(task, sliding(factor), 30, recorded)
 
 
-def test_larger_graphs_are_left_to_torch() -> None:
-    def step(x: Tensor, numbers: Tensor) -> list[Tensor]:
-        return [x @ x]
-
-    inputs = [torch.zeros(100, 100), torch.zeros(128, dtype=torch.float64)]
-    assert small.source(traced(step, inputs), 1) is None
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_larger_graphs_by_torch(context: Context) -> None:
-    task, algorithm = toy_coreset(context), bome(gd(0.01), gd(0.01), 0.1, T=1)
-
-    def by_its_compiler(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
-        return looped(by_torch(traced(torch.func.functionalize(graph), inputs), inputs), states)
-
-    close(taken(task, algorithm, 3, by_its_compiler), plain(task, algorithm, 3), 1e-10)
-
-
-def test_without_a_compiler(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler")
+@needs_compiler
+def test_a_first_state_of_another_layout(context: Context) -> None:
+    """Every second element of a tensor at first, a tensor of its own from then on."""
     task = toy_coreset(context)
-    with pytest.raises(BadSetting, match=r"no C compiler.*run\.compile=false"):
-        taken(task, sliding(lambda k, x: 0.1), 1)
+    step = sliding(lambda k, x: 0.1 * x).step
+    spread = Algorithm(lambda x, y: State(torch.stack((x, x), -1)[..., 0], y), step)
+    close(taken(task, spread, 5), plain(task, spread, 5), 1e-12)
 
 
+def test_without_a_compiler(cli: Cli) -> None:
+    toy = ["task=toy_coreset", "run.steps=2", "run.every=1", "run.compile=true"]
+    done = cli(*toy, CXX="no-such-compiler", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")
+    assert done.returncode == 2
+    said = done.stderr.splitlines()[-1]  # torch may complain before of what it misses
+    assert "torch cannot compile it (InvalidCxxCompiler: " in said
+    assert "write run.compile=false" in said
+
+
+@needs_compiler
 def test_command_line(main: Main, tmp_path: Path) -> None:  # noqa: F811
     toy = ["task=toy_coreset", "run.steps=30", "run.every=10", "run.dtype=float64"]
     assert main(*toy, "run.compile=true").code == 0

@@ -5,9 +5,7 @@ import json
 import math
 import os
 import platform
-import subprocess
 from collections import Counter
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench import checkpoint, record
+from bench import about, checkpoint, record
 from bench.run import Standing
 from bench.settings import BadSetting
 from bench.task import Best
@@ -166,7 +164,8 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
                 "torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf",
             )
         },
-        "git": record._git(),
+        "version": version("bilevel-bench"),
+        "git": about.commit(),
         "cpu": record._cpu(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": None,
@@ -182,49 +181,6 @@ def test_an_environment_with_a_gpu_names_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.version, "cuda", "99.1")
     found = record.environment(torch.device("cuda"), 1, {})
     assert (found["gpu"], found["cuda"], found["device"]) == ("a GPU, cuda", "99.1", "cuda")
-
-
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """git in a repository of its own, with one commit; bench/record.py seems to stand in it."""
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    (tmp_path / "bench").mkdir()
-    monkeypatch.setattr(record, "__file__", str(tmp_path / "bench" / "record.py"))
-
-    def git(*arguments: str) -> str:
-        author = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
-        command = ["git", "-C", str(tmp_path), *author, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    (tmp_path / "bench" / "record.py").write_text("one")
-    git("add", "-A")
-    git("commit", "-qm", "one")
-    return git
-
-
-@pytest.mark.parametrize("change", [None, "bench/record.py", "bench/new.py", "staged"])
-def test_a_commit_with_changes_is_said_to_have_them(
-    change: str | None, repository: Callable[..., str], tmp_path: Path
-) -> None:
-    if change is not None:
-        (tmp_path / change).write_text("two")
-    if change == "staged":
-        repository("add", "-A")
-    commit = repository("rev-parse", "HEAD").strip()
-    assert len(commit) == 40
-    found = record._git.__wrapped__()
-    assert found == {"commit": commit, "dirty": change is not None}
-
-
-def test_without_git_or_repository_there_is_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    monkeypatch.setattr(record, "__file__", str(tmp_path / "record.py"))
-    assert record._git.__wrapped__() is None
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert record._git.__wrapped__() is None
 
 
 def test_the_processor_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bench import about
 from bench.folder import State, any_ended
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Names, Plan, Run
@@ -69,6 +70,23 @@ MaybeBudget = Annotated[
 ]
 MaybeVariant = Annotated[VariantName | None, typer.Option("--variant", help="default: both")]
 RUNS, RESULTS = Path("runs"), Path("results")
+
+
+def tell_version(wanted: bool) -> None:
+    if wanted:
+        out.print(about.line())
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=tell_version, help="show version and commit, and exit"),
+]
+
+
+@app.callback()
+def common(version: Version = False) -> None:
+    """Options of no command."""
 
 
 @app.command("list")

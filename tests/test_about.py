@@ -1,0 +1,190 @@
+"""Version and commit: of a checkout, of what is built of it, and of neither."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import about
+from tests.conftest import ROOT
+
+Git = Callable[..., str]
+PARTS = ("bench", "tasks", "algorithms", "conf", "hydra_plugins", "scripts")
+
+
+def git_in(folder: Path) -> Git:
+    def git(*arguments: str) -> str:
+        author = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+        command = ["git", "-C", str(folder), *author, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    return git
+
+
+def committed(folder: Path) -> Git:
+    """Everything in this folder as the one commit of a repository."""
+    git = git_in(folder)
+    git("init", "-q")
+    git("add", "-A", "-f")
+    git("commit", "-qm", "one")
+    return git
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
+    """Of a checkout with nothing in it but bench/about.py."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "about.py").write_text("one")
+    return committed(tmp_path)
+
+
+@pytest.mark.parametrize("change", [None, "bench/about.py", "bench/new.py", "staged"])
+def test_a_commit_with_changes_is_said_to_have_them(
+    change: str | None, repository: Git, tmp_path: Path
+) -> None:
+    if change is not None:
+        (tmp_path / change).write_text("two")
+    if change == "staged":
+        repository("add", "-A")
+    commit = repository("rev-parse", "HEAD")
+    assert len(commit) == 40
+    assert about.of_checkout(tmp_path) == {"commit": commit, "dirty": change is not None}
+
+
+def test_a_checkout_is_known_by_a_link_and_within_a_hook_of_another(
+    repository: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, link, other = repository("rev-parse", "HEAD"), tmp_path / "link", tmp_path / "other"
+    link.symlink_to(tmp_path)
+    other.mkdir()
+    (other / "a").touch()
+    committed(other)
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    found = about.of_checkout(link)
+    assert found is not None
+    assert found["commit"] == commit
+
+
+def test_a_repository_around_a_copy_is_not_its_own(repository: Git, tmp_path: Path) -> None:
+    """An environment lies in it, or its top itself is where somebody has put the copy."""
+    inside = tmp_path / "env" / "site-packages"
+    shutil.copytree(tmp_path / "bench", inside / "bench")
+    repository("add", "-A")
+    repository("commit", "-qm", "two")
+    assert about.of_checkout(inside) is None
+    repository("rm", "-q", "--cached", "bench/about.py")
+    assert about.of_checkout(tmp_path) is None
+
+
+def test_without_git_or_repository_there_is_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert about.of_checkout(tmp_path) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert about.of_checkout(ROOT) is None
+    assert about.of_build(tmp_path / "commit.json") is None
+
+
+@pytest.mark.parametrize(
+    ("commit", "shown"),
+    [
+        (None, ""),
+        ({"commit": "0123456789abcdef", "dirty": False}, " (0123456789)"),
+        ({"commit": "0123456789abcdef", "dirty": True}, " (0123456789, changed)"),
+    ],
+)
+def test_the_line(
+    commit: dict[str, object] | None, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(about, "commit", lambda: commit)
+    monkeypatch.setattr(about, "version", lambda: "1.2.3")
+    assert about.line() == f"bilevel-bench 1.2.3{shown}"
+
+
+def test_a_checkout_that_nobody_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(about, "NAME", "no-such-package")
+    assert about.version() == "unknown"
+
+
+@pytest.mark.parametrize("command", ["bench", "bench.reproduce"])
+def test_both_commands_tell_this_checkout(command: str) -> None:
+    """In one line, quickly: torch is not imported."""
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", command, "--version"],
+        capture_output=True, text=True, cwd=ROOT, check=True,
+    )  # fmt: skip
+    assert told.stdout == about.line() + "\n"
+    assert git_in(ROOT)("rev-parse", "HEAD")[:10] in told.stdout
+    assert about.commit() == about.of_checkout(ROOT)
+    assert "hydra" in told.stderr or "typer" in told.stderr
+    assert "torch" not in told.stderr
+
+
+def uv(*arguments: str | Path) -> None:
+    """A build takes hatchling from the index of packages: without one it is skipped, but for CI."""
+    done = subprocess.run(["uv", "--quiet", *arguments], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode and "requirements from `build-system.requires`" in done.stderr:
+        assert not os.environ.get("CI"), done.stderr
+        pytest.skip("there is no hatchling, and no index to fetch it from")
+    assert done.returncode == 0, done.stderr
+
+
+def told_by(wheel: Path, place: Path, module: str) -> str:
+    """What --version prints where this wheel is unpacked."""
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(place)
+    command = [sys.executable, "-m", module, "--version"]
+    variables = os.environ | {"PYTHONPATH": str(place)}
+    done = subprocess.run(
+        command, cwd=place, env=variables, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv builds packages")
+def test_what_is_built_knows_its_commit(tmp_path: Path) -> None:
+    """A wheel from an sdist, and one from a checkout with changes, both unpacked in a repository
+    of something else."""
+    source, out, other = tmp_path / "source", tmp_path / "out", tmp_path / "other"
+    for part in PARTS:
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, source)
+    project = (source / "pyproject.toml").read_text()
+    (source / "pyproject.toml").write_text(project.replace('version = "0.1.0"', 'version = "9.8"'))
+    git = committed(source)
+    commit = git("rev-parse", "HEAD")
+    other.mkdir()
+    (other / "a").touch()
+    committed(other)
+
+    uv("build", "--out-dir", out, source)  # the sdist, and from it the wheel
+    with tarfile.open(out / "bilevel_bench-9.8.tar.gz") as sdist:
+        written = sdist.extractfile("bilevel_bench-9.8/bench/commit.json")
+        assert written is not None
+        assert json.load(written) == {"commit": commit, "dirty": False}
+    (wheel,) = out.glob("*.whl")
+    for module in ("bench", "bench.reproduce"):
+        told = told_by(wheel, other / "env" / module, module)
+        assert told == f"bilevel-bench 9.8 ({commit[:10]})\n"
+    assert git("status", "--porcelain", "--ignored") == ""
+
+    (source / "README.md").write_text("changed")
+    uv("build", "--wheel", "--out-dir", out, source)
+    told = told_by(wheel, other / "changed", "bench")
+    assert told == f"bilevel-bench 9.8 ({commit[:10]}, changed)\n"
+
+    into = other / "editable"
+    options = ("--no-deps", "--python", sys.executable, "--target", into)
+    uv("pip", "install", *options, "--editable", source)
+    assert list(into.glob("bilevel_bench-9.8.dist-info"))
+    assert not (into / "bench").exists()  # it is the checkout's
