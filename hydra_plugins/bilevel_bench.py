@@ -9,6 +9,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 
+MANY = 100  # runs whose planning takes long enough to be told
+
+
 class Sweep(BasicSweeper):
     """Hydra's product of all choices, made by bench.sweep: each configuration is composed once,
     ended runs are not started, and what became of each is read from its folder."""
@@ -27,7 +30,8 @@ class Sweep(BasicSweeper):
         loader = self.hydra_context.config_loader
         parser = OverridesParser.create(config_loader=loader)
         (overrides,) = self.split_arguments(parser.parse_overrides(arguments), None)
-        print(f"bench: planning {len(overrides):,} runs", file=sys.stderr)
+        if len(overrides) >= MANY:
+            print(f"bench: planning {len(overrides):,} runs", file=sys.stderr)
         from bench.sweep import Composer, carry_out  # slow to import
 
         codes.append(carry_out(Composer(loader, self.config), overrides, self.config))

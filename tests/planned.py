@@ -69,4 +69,5 @@ def finish(root: Path, where: str, loss: float | None, status: str = "done", **m
     """The run of this name has ended so."""
     (root / where).mkdir(parents=True)
     last = {"step": 5, "loss": loss, "seconds": 8.0, "cpu_seconds": 9.0}
-    record.write_json(root / where / "summary.json", {"status": status, "last": last, **more})
+    summary = {"status": status, "reason": None, "last": last, **more}
+    record.write_json(root / where / "summary.json", summary)

@@ -9,8 +9,8 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from bench import record
 from bench.launch import complete
+from bench.name import name
 from bench.settings import BadSetting, checked, locate
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -46,7 +46,7 @@ def test_a_pair_composes_to_a_complete_configuration(task: str, algorithm: str) 
 def test_every_experiment_composes_and_differs_from_the_default(experiment: str) -> None:
     config = composed(f"experiment={experiment}")
     assert config["algorithm"]["_target_"].rpartition(".")[2] in experiment or "line" in experiment
-    assert record.name(config) != record.name(composed())
+    assert name(config) != name(composed())
 
 
 @pytest.mark.parametrize(("group", "choice"), [*product(["logger"], stems("logger"))])
@@ -77,11 +77,11 @@ def test_a_yaml_lists_every_argument_of_its_function(group: str) -> None:
 
 
 def test_the_name_is_of_what_is_computed_not_of_how() -> None:
-    name = record.name(composed("task=toy_coreset"))
+    first = name(composed("task=toy_coreset"))
     for same in ("run.threads=1", "run.device=cpu", "run.root=x", "logger=wandb", "data.root=x"):
-        assert record.name(composed("task=toy_coreset", same)) == name
+        assert name(composed("task=toy_coreset", same)) == first
     for other in ("seed=1", "run.steps=7", "run.dtype=float64", "algorithm.T=3", "task.start=2"):
-        assert record.name(composed("task=toy_coreset", other)) != name
+        assert name(composed("task=toy_coreset", other)) != first
 
 
 def test_settings_left_out_are_the_defaults() -> None:

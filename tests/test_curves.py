@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.folder import RunFolder
 from bench.reproduce import curves, drawings
 from bench.reproduce.plan import Job, Plan, Row, Run
 from bench.reproduce.specs import Artifact, Metric, Point, Spec, load_book
@@ -49,7 +50,11 @@ def plan(
             ]  # fmt: skip
             status = "done" if None not in values else "diverged"
             summary = {"status": status, "reason": "x is not finite", "last": history[-1]}
-            run = Run(Job(point, seed, f"t/a/{name}{seed}"), Path(), summary)
+            run = Run(
+                Job(point, seed, f"t/a/{name}{seed}"),
+                RunFolder(Path(), f"t/a/{name}{seed}"),
+                summary,
+            )
             run.__dict__["history"] = history
             runs.append(run)
         rows.append(Row("paper", name, tuple(runs[:1]), point, tuple(runs)))
@@ -208,14 +213,16 @@ def test_no_other_claim_is_drawn() -> None:
 
 def test_views_are_of_the_first_run_of_every_method(tmp_path: Path) -> None:
     some = plan({"A": [[0.1], [0.2]], "L": [[0.1]], "B": [[0.1]], "none": []}, ["L"])
-    folders = {run.job.name: tmp_path / str(i) for i, run in enumerate(some.runs)}
     rows = [
-        replace(row, runs=tuple(replace(r, folder=folders[r.job.name]) for r in row.runs))
+        replace(
+            row,
+            runs=tuple(replace(r, folder=RunFolder(tmp_path, r.job.name)) for r in row.runs),
+        )
         for row in some.rows
     ]
     for name in ("A0", "A1", "L0"):
-        folder = folders[f"t/a/{name}"]
-        folder.mkdir()
+        folder = tmp_path / "t" / "a" / name
+        folder.mkdir(parents=True)
         (folder / "view.json").write_text(f'{{"of": "{name}"}}')
     found = curves.views(replace(some, rows=tuple(rows)))
     assert found == {"paper": [("A", {"of": "A0"})]}
@@ -228,12 +235,14 @@ def pathed(
     folder: Path, task: str, plane: Any, values: dict[str, Sequence[Any]], seed: int = 0
 ) -> Any:
     """The paths of rows whose one run had these values of theta."""
-    (folder / "config.yaml").write_text(f"seed: {seed}\ntask: {{_target_: tasks.toy.{task}}}\n")
+    run = RunFolder(folder, "t/a/k")
+    run.path.mkdir(parents=True, exist_ok=True)
+    (run.path / "config.yaml").write_text(f"seed: {seed}\ntask: {{_target_: tasks.toy.{task}}}\n")
     some = plan({name: [[0.0] * len(found)] for name, found in values.items()}, trajectory=plane)
     rows = []
     for row in some.rows:
         (old,) = row.runs
-        new = replace(old, folder=folder)
+        new = replace(old, folder=run)
         pairs = values[row.name]
         new.__dict__["history"] = [dict(zip(("theta_1", "theta_2"), pair)) for pair in pairs]
         rows.append(replace(row, runs=(new,)))

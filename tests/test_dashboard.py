@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.folder import at
 from bench.reproduce import dashboard
 from bench.reproduce.specs import Book, Method, Metric
 from bench.settings import BadSetting
@@ -43,8 +44,8 @@ def test_what_the_page_has_of_a_run(tmp_path: Path) -> None:
         {"loss": 0.12345678, "info/cosine": 1.0, "samples/f": 3, "calls/grad_f": 2},
         {"loss": None, "info/cosine": 1.0, "samples/f": 3, "calls/grad_f": 4},
     ]
-    summary = {"status": "diverged", "metric": "gap"}
-    assert dashboard.entry_of(made(tmp_path / "toy/bome/abc", rows, summary)) == {
+    summary = {"status": "diverged", "reason": "x", "last": rows[-1], "metric": "gap"}
+    assert dashboard.entry_of(at(made(tmp_path / "toy/bome/abc", rows, summary))) == {
         "task": "toy", "algorithm": "bome", "key": "abc", "seed": 3, "state": "diverged",
         "metric": "gap",
         "settings": {"task._target_": "tasks.toy", "algorithm.T": 2, "algorithm.outer.lr": 0.5,
@@ -56,17 +57,17 @@ def test_what_the_page_has_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
-    entry = dashboard.entry_of(made(tmp_path / "toy/bome/a", [{"loss": 1.0}, {"loss": 2.0}]))
+    entry = dashboard.entry_of(at(made(tmp_path / "toy/bome/a", [{"loss": 1.0}, {"loss": 2.0}])))
     assert entry is not None
     assert (entry["state"], entry["metric"]) == ("not finished", "loss")
-    bare = dashboard.entry_of(made(tmp_path / "toy/bome/b", [{}]))
+    bare = dashboard.entry_of(at(made(tmp_path / "toy/bome/b", [{}])))
     assert bare is not None
     assert bare["metric"] == "step"
-    assert dashboard.entry_of(made(tmp_path / "toy/bome/c", [])) is None
+    assert dashboard.entry_of(at(made(tmp_path / "toy/bome/c", []))) is None
 
 
 def test_curves_are_thinned(tmp_path: Path) -> None:
-    entry = dashboard.entry_of(made(tmp_path / "toy/bome/a", [{"loss": i} for i in range(119)]))
+    entry = dashboard.entry_of(at(made(tmp_path / "toy/bome/a", [{"loss": i} for i in range(119)])))
     assert entry is not None
     assert len(entry["curves"]["loss"]) == 60
     assert entry["curves"]["loss"][:2] == [0.0, 2.0]
@@ -83,8 +84,8 @@ def test_run_folders_are_found_once_and_in_order(tmp_path: Path) -> None:
     b, a = (made(tmp_path / f"toy/bome/{name}", [{"loss": 1.0}]) for name in "ba")
     (tmp_path / "toy/bome/c").mkdir()
     (tmp_path / "toy/bome/c/history.jsonl").write_text("")  # no run without its config
-    assert list(dashboard.found([tmp_path, a])) == [a, b]
-    assert list(dashboard.found([b, tmp_path])) == [b, a]
+    assert [run.path for run in dashboard.found([tmp_path, a])] == [a, b]
+    assert [run.path for run in dashboard.found([b, tmp_path])] == [b, a]
     with pytest.raises(BadSetting, match="nowhere: there is no such folder"):
         list(dashboard.found([tmp_path / "nowhere"]))
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 import bench.run
 from bench import checkpoint, lock, record, stop
-from bench.launch import FILES, perform, place, resolved
+from bench.folder import FILES
+from bench.launch import perform, place, resolved
 from bench.loggers import mirror
 from bench.run import Standing
 from bench.settings import BadSetting
@@ -66,7 +67,7 @@ def whole(config: Config, tmp_path: Path) -> Path:
     """The same run undisturbed."""
     same = elsewhere(config, tmp_path / "whole")
     assert perform(same) == 0
-    return place(same)[1]
+    return place(same).path
 
 
 def assert_same(run: Path, other: Path) -> None:
@@ -82,7 +83,7 @@ def files(run: Path) -> set[str]:
 def test_a_signalled_run_finishes_its_step_and_goes_on_to_the_same_bits(
     number: signal.Signals, config: Config, at_step: Any, tmp_path: Path
 ) -> None:
-    run = place(config)[1]
+    run = place(config).path
     heard: list[int] = []
 
     def requeue(number: int, frame: Any) -> None:  # as submitit, which was there before
@@ -112,7 +113,7 @@ def test_a_signalled_run_finishes_its_step_and_goes_on_to_the_same_bits(
 def test_a_run_that_raises_says_where_and_is_tried_again_only_when_asked(
     config: Config, at_step: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = place(config)[1]
+    run = place(config).path
 
     def bad(step: int) -> None:
         raise RuntimeError("no such\nluck")
@@ -144,7 +145,7 @@ def test_a_diverging_run_names_what_is_lost_and_keeps_its_last_good_checkpoint(
     config["run"]["checkpoint"] = 1e-9  # between any two chunks of steps, measured or not
     at_step(23, lose)
     assert perform(config) == 1
-    run = place(config)[1]
+    run = place(config).path
     summary = record.read_json(run / "summary.json")
     assert summary["status"] == "diverged"
     assert f"at step 25 ({part}" in summary["reason"] or "(x and y)" in summary["reason"]
@@ -160,7 +161,7 @@ def test_a_full_disk_is_told_and_the_earlier_checkpoint_stays(
     broken: str, config: Config, at_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulated here; scripts/faults.py fills a real one."""
-    run, sync = place(config)[1], os.fsync
+    run, sync = place(config).path, os.fsync
 
     def full(number: int) -> None:
         if broken in os.readlink(f"/proc/self/fd/{number}"):
@@ -195,7 +196,7 @@ def interrupted(config: Config, at_step: Any) -> Path:
     at_step(23, lambda step: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(stop.Preempted):
         perform(config)
-    return place(config)[1]
+    return place(config).path
 
 
 def test_what_a_kill_leaves_half_written_is_cleared_away(
@@ -233,7 +234,7 @@ def test_a_clock_that_jumps_changes_nothing(
 ) -> None:
     at_step(7, lambda step: monkeypatch.setattr(time, "time", lambda: 0.0))
     assert perform(config) == 0
-    assert_same(place(config)[1], whole(config, tmp_path))
+    assert_same(place(config).path, whole(config, tmp_path))
 
 
 def test_starting_again_removes_first_what_says_that_the_run_has_ended() -> None:
@@ -272,7 +273,7 @@ def test_of_a_refused_run_no_folder_stays(config: Config, tmp_path: Path) -> Non
 
 
 def test_a_run_that_another_process_makes_is_left_alone(config: Config) -> None:
-    run = place(config)[1]
+    run = place(config).path
     with lock.held(run):
         with pytest.raises(lock.Busy, match="is being written by process"):
             perform(config)
@@ -280,7 +281,7 @@ def test_a_run_that_another_process_makes_is_left_alone(config: Config) -> None:
 
 
 def test_a_vanished_folder_is_an_error_with_its_name(config: Config, at_step: Any) -> None:
-    run = place(config)[1]
+    run = place(config).path
 
     def vanish(step: int) -> None:
         for file in run.iterdir():
@@ -316,7 +317,7 @@ def test_a_checkpoint_with_numbers_of_another_kind_is_refused(
     content = torch.load(run / "checkpoint.pt", weights_only=True)
     torch.save(content | {key: value}, run / "checkpoint.pt")
     with pytest.raises(BadSetting, match="cannot be read"):
-        checkpoint.load(run / "checkpoint.pt", place(config)[0], _like(content))
+        checkpoint.load(run / "checkpoint.pt", place(config).name, _like(content))
 
 
 def _like(content: dict[str, Any]) -> Standing:

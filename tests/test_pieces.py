@@ -5,7 +5,7 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from bench.descent import Descent, adam, descent, gd, heavy_ball_descent
-from bench.launch import settle
+from bench.machine import settle
 from bench.rng import Draw, generator
 from bench.solve import cg, neumann
 from bench.task import Task

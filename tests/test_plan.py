@@ -8,7 +8,9 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from bench import name as naming
 from bench import record
+from bench.folder import RunFolder
 from bench.launch import complete
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Job, Names, Plan, Row, Run
@@ -19,8 +21,9 @@ from tests.planned import BOOK, Known, artifact, finish, made
 POINT = Point("paper", "A", (("task", "t"), ("run.steps", 5)), (("algorithm.lr", 0.1),))
 
 
-def run(summary: dict[str, Any] | None, folder: Path = Path(), seed: int = 0) -> Run:
-    return Run(Job(POINT, seed, f"t/a/{seed}"), folder, summary)
+def run(summary: dict[str, Any] | None, root: Path = Path(), seed: int = 0) -> Run:
+    name = f"t/a/{seed}"
+    return Run(Job(POINT, seed, name), RunFolder(root, name), summary)
 
 
 def test_a_jobs_command_line() -> None:
@@ -77,7 +80,8 @@ def test_a_measured_value(row: dict[str, Any], metric: str, expected: float | No
 def test_histories_of_lanes_have_no_times(tmp_path: Path) -> None:
     """The seconds of a run that shared its process are shares; those of others are its own."""
     rows = [{"step": i, "seconds": 1.5 * i, "cpu_seconds": 2.0 * i, "loss": 0.5} for i in (0, 1)]
-    (tmp_path / "history.jsonl").write_text("".join(map(record.line, rows)))
+    (tmp_path / "t/a/0").mkdir(parents=True)
+    (tmp_path / "t/a/0" / "history.jsonl").write_text("".join(map(record.line, rows)))
     bare = [{"step": i, "loss": 0.5} for i in (0, 1)]
     assert run(None, tmp_path).history == rows
     assert run({"status": "done"}, tmp_path).history == rows
@@ -117,7 +121,7 @@ def test_before_anything_is_measured(tmp_path: Path) -> None:
     assert names_of(line.tried) == ["paper/L/-0"]
     assert names_of(line.runs) == ["paper/L/-0", "paper/L/-1", "paper/L/-2"]
     assert line.chosen == line.tried[0].job.point
-    assert found.rows[3].tried[1].folder == tmp_path / "code/A/0.2-0"
+    assert found.rows[3].tried[1].folder == RunFolder(tmp_path, "code/A/0.2-0")
     assert found.later == 6  # of three rows two seeds each
     assert len(found.runs) == len(found.missing) == 3 * 3 + 2 * 3
     assert found.count == plans.total(artifact(), BOOK, "short") == 21
@@ -173,7 +177,7 @@ def test_a_run_made_in_lanes_counts_without_its_times(tmp_path: Path) -> None:
     assert first.summary["last"] == {"step": 5, "loss": 0.5, "amortised_seconds": 8.0}
     assert (first.summary["status"], first.summary["amortised"]) == ("done", True)
     assert (first.job.again, first.job.name, first.job.seed) == (False, "paper/L/-0", 0)
-    assert first.folder == tmp_path / "paper/L/-0"
+    assert first.folder == RunFolder(tmp_path, "paper/L/-0")
     assert second.summary is not None
     assert second.summary["last"]["seconds"] == 8.0
 
@@ -186,8 +190,19 @@ def test_a_run_made_in_lanes_is_made_again_where_times_are_asked_for(tmp_path: P
     assert [one.job.again for one in (first, second, third)] == [True, False, False]
     assert first.summary is None
     assert (first.job.name, first.job.seed) == ("paper/L/-0", 0)
-    assert first.folder == tmp_path / "paper/L/-0"
+    assert first.folder == RunFolder(tmp_path, "paper/L/-0")
     assert second.done
+
+
+def test_a_run_beside_others_is_made_again_where_memory_is_asked_for(tmp_path: Path) -> None:
+    """The peak of its process's memory may be that of a run before it."""
+    for seed, earlier in ((0, 0), (1, 2)):
+        finish(tmp_path, f"paper/L/-{seed}", 0.5, process={"earlier_runs": earlier})
+    finish(tmp_path, "paper/L/-2", 0.5)  # of before this was kept: it had its own process
+    assert [one.job.again for one in made(tmp_path).rows[1].runs] == [False] * 3
+    found = made(tmp_path, columns=["loss", "peak_memory_mb"])
+    assert [one.job.again for one in found.rows[1].runs] == [False, True, False]
+    assert [one.done for one in found.rows[1].runs] == [True, False, True]
 
 
 CLAIM = {"kind": "below", "text": "c", "rows": ["A"], "than": ["B"], "metric": "loss"}
@@ -248,7 +263,7 @@ def test_which_grid_point_a_row_shows(best: Any, ends: list[Any], chosen: int | 
         last = {"test": 10.0 - i} | ({} if end == "without" else {"validation": value})
         status = "diverged" if end == "diverged" else "done"
         summary = None if end == "missing" else {"status": status, "last": last}
-        tried.append(Run(Job(point, 0, str(i)), Path(), summary))
+        tried.append(Run(Job(point, 0, str(i)), RunFolder(Path(), str(i)), summary))
     found = plans.pick(tuple(tried), Select(metric="validation", best=best))
     assert found == (None if chosen is None else tried[chosen].job.point)
 
@@ -275,13 +290,14 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What had to be composed, in place of the slow composing; the code's fingerprint is "now"."""
     calls: list[Any] = []
 
-    def stand_in(settings: Any, wanted: Any) -> list[str]:
-        calls.append((settings, wanted))
-        if dict(settings).get("run.steps") == -1:
+    def stand_in(self: Names, point: Point, seed: int) -> tuple[Any, ...]:
+        calls.append((point.settings, point.chosen, seed))
+        if dict(point.settings).get("run.steps") == -1:
             raise BadSetting("run.steps=-1: is too few")
-        return [f"{settings}/{chosen}/{seed}" for chosen, seed in wanted]
+        return calls[-1]
 
-    monkeypatch.setattr(plans, "composed_names", stand_in)
+    monkeypatch.setattr(Names, "config", stand_in)
+    monkeypatch.setattr(plans.naming, "name", lambda config: "/".join(map(str, config)))
     monkeypatch.setattr(plans, "fingerprint", lambda: "now")
     return calls
 
@@ -289,14 +305,15 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 OTHER = Point("code", "B", (("task", ["u"]),), ())
 
 
-def test_names_are_composed_once_per_settings_and_kept(composed: list[Any], tmp_path: Path) -> None:
+def test_names_are_composed_once_and_kept(composed: list[Any], tmp_path: Path) -> None:
     root = tmp_path / "not" / "yet"
     names = Names(root)
     assert names.get(POINT, 0) is None
     names.ensure([(POINT, 0), (OTHER, 5), (POINT, 1)], Path("f.yaml"))
     assert composed == [
-        (POINT.settings, [(POINT.chosen, 0), (POINT.chosen, 1)]),
-        (OTHER.settings, [(OTHER.chosen, 5)]),
+        (POINT.settings, POINT.chosen, 0),
+        (OTHER.settings, (), 5),
+        (POINT.settings, POINT.chosen, 1),
     ]
     for known in (names, Names(root)):
         assert known.get(POINT, 0) == f"{POINT.settings}/{POINT.chosen}/0"
@@ -308,7 +325,7 @@ def test_names_are_composed_once_per_settings_and_kept(composed: list[Any], tmp_
     again.ensure([(POINT, 0), (OTHER, 5)], Path("f.yaml"))
     assert composed == []
     again.ensure([(POINT, 0), (OTHER, 6)], Path("f.yaml"))
-    assert composed == [(OTHER.settings, [(OTHER.chosen, 6)])]
+    assert composed == [(OTHER.settings, (), 6)]
     assert Names(root).get(POINT, 1) is not None
     assert Names(root).get(OTHER, 6) is not None
 
@@ -383,7 +400,7 @@ def test_the_fingerprint_is_of_all_code_and_configs_that_a_name_depends_on(
         assert write(name) == seen[-1]
 
 
-def test_composed_names_are_those_that_bench_gives() -> None:
+def test_configurations_are_those_of_bench(tmp_path: Path) -> None:
     """The grid is put into a composed configuration, where its paths change and where they do
     not; `bench` composes everything at once."""
     settings: tuple[tuple[str, Any], ...] = (
@@ -401,9 +418,12 @@ def test_composed_names_are_those_that_bench_gives() -> None:
         with initialize_config_module("conf", version_base="1.3"):
             cfg = compose("config", list(job.overrides))
         whole = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-        expected.append(record.name(complete(whole)))
-    assert len(set(expected)) == 4
-    assert plans.composed_names(settings, wanted) == expected
+        expected.append(complete(whole))
+        expected[-1]["run"] |= {"root": str(tmp_path), "checkpoint": 3.0}
+    names = Names(tmp_path, ["run.checkpoint=3"])
+    found = [names.config(Point("paper", "A", settings, chosen), seed) for chosen, seed in wanted]
+    assert found == expected
+    assert len({naming.name(config) for config in found}) == 4
 
 
 @pytest.mark.parametrize(
@@ -420,5 +440,5 @@ def test_what_cannot_be_composed_is_refused_in_one_line(
     settings: Any, chosen: Any, message: str
 ) -> None:
     with pytest.raises(BadSetting, match=message) as error:
-        plans.composed_names(settings, [(chosen, 0)])
+        Names(Path()).config(Point("paper", "A", settings, chosen), 0)
     assert "\n" not in str(error.value)

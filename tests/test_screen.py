@@ -84,11 +84,8 @@ def test_a_run_that_did_not_end_well_says_why(
         ({"reason": "x is not finite"}, "task/algorithm/key: x is not finite"),
     ],
 )
-def test_the_end_of_a_run_as_a_line(
-    changed: Summary, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told(summary(**changed))
-    assert capsys.readouterr().out == line + "\n"
+def test_the_end_of_a_run_as_a_line(changed: Summary, line: str) -> None:
+    assert told(summary(**changed)) == line
 
 
 def test_a_bar_knows_how_far_a_run_is() -> None:

@@ -281,7 +281,7 @@ def test_later_settings_count() -> None:
         rows={"A": row},
     )
     paper, code = points(found, BOOK, "short")
-    task = {"task": "toy", "algorithm": "bome"}
+    task = {"task": "toy", "algorithm": "bome", "run.threads": 1}
     assert dict(paper.settings) == task | dict(zip(keys, range(6)))
     assert dict(code.settings) == task | {"a": 0, "b": 0, "c": 2, "d": 2, "e": 4, "f": 5, "z": 9}
     assert (paper.variant, paper.row, paper.chosen) == ("paper", "A", ())
@@ -289,6 +289,8 @@ def test_later_settings_count() -> None:
     assert dict(full.settings) == task | {"a": 99, "b": 1, "c": 2, "d": 3, "e": 3, "f": 3}
     plain = spec(rows={"A": {"method": "bome", "set": {"algorithm": "other"}}})
     assert dict(next(points(plain, BOOK, "short")).settings)["algorithm"] == "other"
+    threads = spec(threads=3, rows={"A": {"method": "bome"}})
+    assert dict(next(points(threads, BOOK, "short")).settings)["run.threads"] == 3
 
 
 SELECT = {"metric": "loss", "best": "lowest"}

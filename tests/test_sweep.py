@@ -12,13 +12,22 @@ import pytest
 from hydra import compose, initialize_config_module
 
 import bench.run
-import bench.sweep
 from bench import launchers, lock, record
+from bench.folder import RunFolder, State
+from bench.jobs import Job, alone, make
 from bench.launch import place, resolved
-from bench.sweep import Job, Outcome, Task, code, one, share
+from bench.name import name
+from bench.sweep import Outcome, Planned, code, share
 from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
 
-QUICK = ("-m", "task=toy_minimax", "run.steps=4", "run.every=2", "run.threads=1")
+QUICK = (
+    "-m",
+    "hydra/launcher=here",
+    "task=toy_minimax",
+    "run.steps=4",
+    "run.every=2",
+    "run.threads=1",
+)
 
 
 def told(tmp_path: Path) -> list[tuple[str, str | None]]:
@@ -118,7 +127,7 @@ def test_a_sweep_composes_as_a_run_does(main: Main, tmp_path: Path) -> None:  # 
         for value in (0.1, 0.3):
             with initialize_config_module("conf", version_base="1.3"):
                 cfg = compose("config", [*choices, f"seed={seed}", f"algorithm.log={value}"])
-            expected.add(record.name(resolved(cfg)))
+            expected.add(name(resolved(cfg)))
     assert names == expected
 
 
@@ -148,67 +157,74 @@ def test_workers_share_the_cores_unless_told_otherwise() -> None:
         ([], cores, 1),
         (["run.threads=64"], cores, 64),
     ):
-        job = Job(0, "", {"run": {"threads": 64}})
-        share([job], overrides, workers)
-        assert job.config is not None
-        assert job.config["run"]["threads"] == (expected if workers > 1 else 64)
+        run = Planned(0, "", {"run": {"threads": 64}})
+        share([run], overrides, workers)
+        assert run.config is not None
+        assert run.config["run"]["threads"] == (expected if workers > 1 else 64)
 
 
 def test_a_killed_worker_costs_no_other_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real processes; what they do stands for a run: one dies the first time, one every time."""
-    monkeypatch.setattr(bench.sweep, "found", lambda folder: ("lost", None))
-    monkeypatch.setattr(bench.sweep, "place", lambda config: ("", tmp_path))
+    word = json.dumps({"status": "done", "reason": None})
 
-    def stand_in(task: Task) -> None:
+    def stand_in(job: Job) -> None:
         import os
         import time
 
-        first = not task.note.exists()
-        task.note.touch()
-        if task.config["dies"] == "always" or (task.config["dies"] == "once" and first):
+        first = not job.note.exists()
+        job.note.touch()
+        if job.config["dies"] == "always" or (job.config["dies"] == "once" and first):
             os._exit(9)
         time.sleep(0.01)
-        task.note.write_text("ended")
+        job.note.write_text(word)
 
-    monkeypatch.setattr(launchers, "one", stand_in)
+    monkeypatch.setattr(launchers, "make", stand_in)
     dies = ["no", "always", "no", "once", *["no"] * 6]
-    tasks = [Task({"dies": word}, tmp_path / f"{k}.json") for k, word in enumerate(dies)]
-    launchers.joblib(workers=2).carry_out(tasks, tmp_path)
-    assert [t.note.read_text() for t in tasks] == ["ended" if d != "always" else "" for d in dies]
+    jobs = [
+        Job({"dies": word}, RunFolder(tmp_path, f"t/a/{k}"), tmp_path / f"{k}.json")
+        for k, word in enumerate(dies)
+    ]
+    over: list[Job] = []
+    launchers.joblib(workers=2).carry_out(jobs, tmp_path, over.append)
+    assert over == jobs
+    lost = State("lost", "its process ended without a word")
+    done = State("done")
+    assert [job.state() for job in jobs] == [done if d != "always" else lost for d in dies]
 
 
 def test_one_run_of_a_sweep_outside_the_main_thread(main: Main, tmp_path: Path) -> None:  # noqa: F811
     """Where signals cannot be heeded, all else goes on."""
     with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [*QUICK[1:], f"run.root={tmp_path}/runs"])
+        cfg = compose("config", [*QUICK[2:], f"run.root={tmp_path}/runs"])
     config = resolved(cfg)
-    thread = threading.Thread(target=one, args=[Task(config, tmp_path / "note.json")])
+    thread = threading.Thread(
+        target=alone, args=[Job(config, place(config), tmp_path / "note.json")]
+    )
     thread.start()
     thread.join()
-    assert json.loads((place(config)[1] / "summary.json").read_text())["status"] == "done"
+    assert json.loads((place(config).path / "summary.json").read_text())["status"] == "done"
     assert (tmp_path / "note.json").read_text() == "{}"
 
 
 def test_what_is_to_start_again_does_so_once(tmp_path: Path) -> None:
     """A requeued job does all of its runs again: those that it has begun go on."""
     with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [*QUICK[1:], f"run.root={tmp_path}/runs", "run.force=true"])
+        cfg = compose("config", [*QUICK[2:], f"run.root={tmp_path}/runs", "run.force=true"])
     config = resolved(cfg)
-    summary = place(config)[1] / "summary.json"
+    summary = place(config).path / "summary.json"
 
-    def task() -> Task:
+    def job() -> Job:
         (tmp_path / "multirun.yaml").touch()
-        return Task(
-            config, tmp_path / "note.json", since=(tmp_path / "multirun.yaml").stat().st_mtime_ns
-        )
+        since = (tmp_path / "multirun.yaml").stat().st_mtime_ns
+        return Job(config, place(config), tmp_path / "note.json", since=since)
 
-    one(task())
+    make(job())
     first = summary.stat().st_mtime_ns
-    requeued = task()  # whose note is there: it was begun, and killed before anything else
-    one(requeued)
+    requeued = job()  # whose note is there: it was begun, and killed before anything else
+    make(requeued)
     second = summary.stat().st_mtime_ns
     assert second > first
-    one(requeued)
+    make(requeued)
     assert summary.stat().st_mtime_ns == second

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bench import name as names_of
+from bench import name as naming
 from bench import record
 from bench.folder import RunFolder
 from bench.reproduce.specs import (
@@ -136,7 +136,7 @@ class Names:
                 config = self.config(point, seed)
             except BadSetting as error:
                 raise BadSetting(f"{file}: rows.{point.row}: {error}") from None
-            self.known[self._key(point, seed)] = names_of.name(config)
+            self.known[self._key(point, seed)] = naming.name(config)
         if missing:
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
