@@ -34,8 +34,8 @@ LINES = 10  # of values that differ, for an artifact
 SAME, DIFFERS = "same", "differs"
 HISTORIES = "parts of claims that take histories"
 LACKING = "parts whose metric the record lacks"
-SPREADLESS = "values without a spread of seeds to hold them against"
-UNHELD = (HISTORIES, LACKING, SPREADLESS)
+MEASURELESS = "values of which the seeds do not say what is close"
+UNHELD = (HISTORIES, LACKING, MEASURELESS)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,6 @@ def of_itself(
             where = f"{artifact.id} {old.budget} {variant} claim {key}"
             if len(parts) != len(entry.parts):
                 yield Held(where, f"{len(parts)} parts", str(len(entry.parts)), DIFFERS)
-                continue
             for i, (new, kept) in enumerate(zip(parts, entry.parts)):
                 yield from bounds(f"{where}: {new.what}", new, kept)
                 if not made_of:
@@ -209,7 +208,7 @@ def with_run(where: str, run: Run, kept: RowRecord, i: int) -> Iterator[Held]:
         within = allowed(name, old, run, kept, alike)
         named = f"{where}: {name}"
         if within is None:
-            yield Held(named, shown(new), shown(old), SPREADLESS)
+            yield Held(named, shown(new), shown(old), MEASURELESS)
         else:
             yield held(named, new, old, within)
 
@@ -234,21 +233,22 @@ def allowed(name: str, old: float | None, run: Run, kept: RowRecord, alike: bool
     Counts (step, calls, samples) are equal, and other values to 1e-6 of themselves where both runs
     were made alike. A run that the clock ends has other steps each time, and a run made elsewhere
     other roundings, which also move the step at which it diverges or has its target
-    (`run.until`): there the recorded seeds say what is close. A value may be as far from the
-    recorded one as their standard deviation; without two of them there is no such measure.
+    (`run.until`): there the recorded seeds say what is close. A value may lie as far from the
+    recorded one as the recorded seeds lie from each other, the largest from the smallest. Without
+    two of them there is no such measure, nor for how far below its target a run came to stand.
     """
     settings = {**dict(run.job.point.settings), **dict(run.job.point.chosen)}
     clock = any(settings.get(name) is not None for name in CLOCKS)
-    by_value = run.failed or settings.get("run.until") is not None
-    if counted(name) and not clock and (alike or not by_value):
+    until = settings.get("run.until")
+    if counted(name) and not clock and (alike or not (run.failed or until)):
         return 0.0
     close = RELATIVE * abs(old or 0.0)
     if alike and not clock:
         return close
     seeds = done(kept, name)
-    if run.failed or len(seeds) < 2:
+    if run.failed or name == until or len(seeds) < 2:
         return None
-    return max(close, statistics.stdev(seeds))
+    return max(close, max(seeds) - min(seeds))
 
 
 def lines(found: Iterable[Held]) -> list[str]:
