@@ -335,11 +335,16 @@ def elsewhere(bench: Bench, how: str) -> None:
     elif how == "both unknown":
         bench.machine("paper/A/-0", cpu_capability=None)
         bench.rerecorded(lambda row: row.update(instructions=[None] * 3))
+    elif how == "lane":
+        file = bench.root / "paper/A/-0/summary.json"
+        files.write_json(file, json.loads(file.read_text()) | {"amortised": True})
     elif how != "same":
         bench.machine("paper/A/-0", **ways[how])
 
 
-ELSEWHERE = ["instructions", "threads", "device", "unknown", "went on", "before", "both unknown"]
+ELSEWHERE = [
+    "instructions", "threads", "device", "unknown", "went on", "before", "both unknown", "lane",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ["same", *ELSEWHERE])
@@ -364,6 +369,16 @@ def test_elsewhere_a_value_is_as_close_as_the_seeds_are_to_each_other(
     said = bench.check()
     assert said.code == 1
     assert said.differing == ["p/a short paper A, seed 0: loss: -0.001, recorded 0.25"]
+
+
+def test_lanes_are_alike(bench: Bench) -> None:
+    for row in ("A", "B"):
+        for seed in range(3):
+            file = bench.root / f"paper/{row}/-{seed}/summary.json"
+            files.write_json(file, json.loads(file.read_text()) | {"amortised": True})
+    bench.record()
+    bench.scaled("paper/A/-0", 1.001)
+    assert bench.check().code == 1
 
 
 def test_the_spread_is_of_runs_that_are_done(bench: Bench) -> None:

@@ -215,16 +215,21 @@ def with_run(where: str, run: Run, kept: RowRecord, i: int) -> Iterator[Held]:
 
 def made_alike(run: Run, kept: RowRecord, i: int) -> bool:
     """Whether the run and the recorded one had the same instruction set, threads and device, from
-    beginning to end: then they are equal but for last bits. What is not known is not the same."""
+    beginning to end, and were both made alone or both as lanes: then they are equal but for last
+    bits. What is not known is not the same."""
     if from_before(kept):
         return False
+    assert run.summary is not None
+    alone = "seconds" in run.summary["last"]  # a lane has none of its own
+    recorded_alone = "seconds" in kept.finals and kept.finals["seconds"][i] is not None
     stages = records.circumstances(run)
     kinds = (
         (kept.instructions, records.instructions),
         (kept.threads, records.threads),
         (kept.devices, records.device),
     )
-    return all({recorded[i]} == {of(e) for e in stages} != {None} for recorded, of in kinds)
+    same = all({recorded[i]} == {of(e) for e in stages} != {None} for recorded, of in kinds)
+    return same and alone == recorded_alone
 
 
 def allowed(name: str, old: float | None, run: Run, kept: RowRecord, alike: bool) -> float | None:
