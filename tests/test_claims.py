@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,20 @@ PARTS: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
 def test_a_claims_parts(case: str) -> None:
     claim, expected = PARTS[case]
     check(measured(claim, {**ROWS, "up": ends(loss=[1.0, 5.0, -50.0])}, PAPER), expected)
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_a_part_says_which_metric_and_rows_it_is_made_of(case: str) -> None:
+    """In the order of the parts; what takes histories says none."""
+    claim, expected = PARTS[case]
+    found = claims.made_of(claimed(claim))
+    if claim["kind"] == "diverges":
+        assert found == []
+        return
+    assert len(found) == len(expected)
+    for (metric, rows), (what, *_) in zip(found, expected):
+        assert METRICS[metric].label in what
+        assert re.findall(r"\b[A-Z]\b", what) == list(rows)
 
 
 ABOVE = {"kind": "above", "metric": "accuracy", "rows": ["A"], "than": ["B"]}

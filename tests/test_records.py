@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from bench import record as files
-from bench.reproduce import claims, records
+from bench.reproduce import claims, records, specs
 from bench.reproduce.plan import Job, Run
 from bench.reproduce.specs import Artifact, Point
 from bench.settings import BadSetting
@@ -18,8 +18,10 @@ from tests.planned import BOOK, artifact, finish, made
 
 MACHINE: dict[str, Any] = {
     "python": "3.11", "packages": {"torch": "2.0"}, "cpu": "A CPU", "threads": 2, "gpu": None,
-    "git": {"commit": "0123456789abcdef", "dirty": False},
+    "git": {"commit": "0123456789abcdef", "dirty": False}, "cpu_capability": "AVX2",
+    "source": {"digest": "c0de", "files": {"a.py": "f11e"}},
 }  # fmt: skip
+UNMADE = {"commits": [], "sources": [], "threads": [], "instructions": [], "devices": []}
 LESS = {"kind": "below", "text": "A has less", "rows": ["A"], "than": ["L"], "metric": "loss"}
 CLAIMS: dict[str, Any] = {
     "less": LESS,
@@ -96,6 +98,11 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
             "seconds": [8.0, None, 8.0],
             "cpu_seconds": [9.0, None, 9.0],
         },
+        "commits": ["0123456789", None, "0123456789 and changes"],
+        "sources": ["c0de", None, "c0de"],
+        "threads": ["2", None, "2"],
+        "instructions": ["AVX2", None, "AVX2"],
+        "devices": ["A CPU", None, "A CPU"],
         "pending": None,
     }
     line = paper["L"].model_dump(include={"chosen", "tried", "tries", "status", "reasons"})
@@ -111,12 +118,12 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
     open_row = measured.rows["code"]["A"].model_dump(exclude={"tries"})
     assert open_row == {
         "method": "bome", "chosen": {}, "tried": 3, "seeds": [], "runs": [], "status": [],
-        "reasons": [], "finals": {}, "pending": None,
+        "reasons": [], "finals": {}, **UNMADE, "pending": None,
     }  # fmt: skip
     for variant in ("paper", "code"):
         assert measured.rows[variant]["P"].model_dump() == {
             "method": "itd", "chosen": {}, "tried": 0, "tries": [], "seeds": [], "runs": [],
-            "status": [], "reasons": [], "finals": {}, "pending": "not built",
+            "status": [], "reasons": [], "finals": {}, **UNMADE, "pending": "not built",
         }  # fmt: skip
 
 
@@ -236,6 +243,61 @@ def test_finals_are_every_name_of_any_run_to_nine_digits() -> None:
         "gap": [None, None, 123456789.0],
     }
     assert records.finals([]) == {}
+
+
+def test_peak_memory_is_a_final_where_the_spec_reads_it(tmp_path: Path) -> None:
+    """It is in the summary, but in no row; of a run on a GPU it is the GPU's."""
+    column = {"rows": {"A": {"method": "bome"}}, "grid": None, "variants": {"paper": {}}}
+    ended(tmp_path, "paper/A/-0", 0.5, peak_memory_mb={"process": 300.0})
+    ended(tmp_path, "paper/A/-1", 0.5, peak_memory_mb={"process": 300.0, "gpu": 1234.5678949})
+    found = records.measure(made(tmp_path, **column), BOOK).rows["paper"]["A"].finals
+    assert list(found) == ["step", "loss", "seconds", "cpu_seconds"]
+    memory = {**column, "columns": ["loss", "peak_memory_mb"]}
+    found = records.measure(made(tmp_path, **memory), BOOK).rows["paper"]["A"].finals
+    assert found["peak_memory_mb"] == [300.0, 1234.56789, None]
+    claim = {**LESS, "than": ["A"], "metric": "peak_memory_mb"}
+    found = records.measure(made(tmp_path, **column, claims={"c": claim}), BOOK).rows["paper"]["A"]
+    assert found.finals["peak_memory_mb"][0] == 300.0
+
+
+def test_what_a_spec_reads_of_a_run() -> None:
+    rows = {"A": {"method": "bome", "published": {"p": {"mean": 1.0}}}, "B": {"method": "itd"}}
+    asked = {
+        "close": {"kind": "close", "text": "c", "rows": ["A", "B"], "every": ["c1", "c2"],
+                  "within": 1.0},
+        "first": {"kind": "first", "text": "c", "rows": ["A"], "than": ["B"], "metric": "m",
+                  "on": "calls", "value": 1.0},
+        "until": {"kind": "slope", "text": "c", "rows": ["A"], "metric": "c1", "against": "k",
+                  "points": {"A": 1.0}, "until": "u", "target": 1.0, "at_most": 1.0},
+    }  # fmt: skip
+    spec = artifact(rows=rows, claims=asked, columns=["a", "f"], figure={"metrics": ["f"]},
+                    select={"metric": "s", "best": "lowest"}).spec  # fmt: skip
+    assert specs.asked(spec) == ["a", "f", "s", "p", "c1", "c2", "m", "calls", "u"]
+
+
+def test_a_run_that_went_on_elsewhere_says_all_that_there_was(tmp_path: Path) -> None:
+    """Each change is from the beginning; what nothing is known of is unknown."""
+    later = [
+        {"step": 3, "changed": {"cpu_capability": ["AVX2", "AVX512"], "threads": [2, 4],
+                                "gpu": [None, "A GPU"]}},
+        {"step": 4, "changed": {"git": [MACHINE["git"], None], "threads": [2, 4]}},
+        {"step": 5, "changed": {"source": [MACHINE["source"], None]}},
+    ]  # fmt: skip
+    ended(tmp_path, "paper/L/-0", 0.5, machine={"continued": later})
+    before = {
+        key: value for key, value in MACHINE.items() if key not in ("source", "cpu_capability")
+    }
+    ended(tmp_path, "paper/L/-1", 0.5)
+    files.write_json(tmp_path / "paper/L/-1/environment.json", before)
+    found = records.measure(made(tmp_path), BOOK)
+    row = found.rows["paper"]["L"]
+    assert row.commits == ["0123456789, unknown", "0123456789", None]
+    assert row.sources == ["c0de, unknown", None, None]
+    assert row.threads == ["2, 4", "2", None]
+    assert row.instructions == ["AVX2, AVX512", None, None]
+    assert row.devices == ["A CPU, A GPU", "A CPU", None]
+    assert found.commits == ["0123456789", "unknown"]
+    assert found.hardware == ["A CPU, 2 threads", "A GPU", "A CPU, 4 threads"]
 
 
 def test_the_machine_and_the_code_of_a_run() -> None:
@@ -362,6 +424,22 @@ def test_a_record_comes_back_as_it_was_written(measured: records.Record, tmp_pat
     assert records.read("p/a", "full", tmp_path / "results") is None
     assert records.read("p/b", "short", tmp_path / "results") is None
     assert records.path("p/a", "full") == Path("results/p/a/full.json")
+
+
+def test_a_record_from_before_runs_said_what_they_were_made_in_is_read(
+    measured: records.Record, tmp_path: Path
+) -> None:
+    file = records.write(measured, tmp_path)
+    content = json.loads(file.read_text())
+    for group in content["rows"].values():
+        for row in group.values():
+            for name in UNMADE:
+                del row[name]
+    file.write_text(json.dumps(content))
+    found = records.read("p/a", "short", tmp_path)
+    assert found is not None
+    row = found.rows["paper"]["A"].model_dump()
+    assert row == measured.rows["paper"]["A"].model_dump() | UNMADE
 
 
 def test_a_record_does_not_change(measured: records.Record) -> None:

@@ -172,6 +172,26 @@ def measured(
     return list(parts())
 
 
+def made_of(claim: AnyClaim) -> list[tuple[str, tuple[str, ...]]]:
+    """For each part of a claim about last values the metric and the rows that it is made of, in
+    the order of `measured`; empty for a claim that takes histories."""
+    match claim:
+        case Above() | Below():
+            return [(claim.metric, pair) for pair in product(claim.rows, claim.than)]
+        case Order():
+            return [(claim.metric, pair) for pair in pairwise(claim.rows)]
+        case Close():
+            return [
+                (name, pair) for pair, name in product(combinations(claim.rows, 2), claim.every)
+            ]
+        case Slope():
+            whole = claim.points and claim.until is None
+            return [(claim.metric, (*claim.points, *claim.over.values()))] if whole else []
+        case Diverges() | First():
+            return []
+    return [(claim.metric, (row,)) for row in claim.rows]
+
+
 def growth(run: Run, metric: str) -> float:
     """log10 of last / first; infinite for a run that failed."""
     if run.failed or not run.history:

@@ -326,7 +326,8 @@ def check(
     budget: MaybeBudget = None,
     variant: MaybeVariant = None,
     against_record: Annotated[
-        bool, typer.Option("--against-record", help="whether the verdicts are the recorded ones")
+        bool,
+        typer.Option("--against-record", help="whether verdicts and values are the recorded ones"),
     ] = False,
     runs: Runs = RUNS,
     results: Results = RESULTS,
@@ -336,12 +337,15 @@ def check(
 
     Runs that are there are judged, and where there are none the record. With --against-record
     the question is another: whether the verdicts (of the runs, if all of them are there, or else
-    of the recorded values) are still the recorded ones.
+    of the recorded values) and the values are still the recorded ones: the claims' values by the
+    record's own last values of the runs, and those by the runs that are there.
     """
-    from bench.reproduce import records
+    from bench.reproduce import comparison, records
 
     book, root = load_book(specs), runs.expanduser()
     words: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    partly: list[str] = []
     changed = 0
     for artifact in find(book, ids or []):
         wanted: list[Budget] = [budget.value] if budget else list(artifact.spec.budgets)
@@ -351,8 +355,9 @@ def check(
             old = records.read(artifact.id, name, results)
             if against_record and old is None:
                 continue
-            found, source = judged(artifact, book, name, root, old, against_record)
-            for group in found if variant is None else [variant.value]:
+            found, source, plan = judged(artifact, book, name, root, old, against_record)
+            groups = [v for v in found if variant is None or v == variant.value]
+            for group in groups:
                 for key, entry in found[group].items():
                     words[entry.verdict.word] += 1
                     where = f"{artifact.id} {name} {group}{source} {key}"
@@ -363,20 +368,31 @@ def check(
                     if against_record and before.text != entry.verdict.text:
                         changed += 1
                         out.print(f"    recorded: {before.text} ({before.statistic})")
+            if against_record and old is not None:
+                values = list(comparison.of_itself(old, artifact, book, groups))
+                if plan is not None:
+                    values += comparison.with_runs(old, plan, groups)
+                    partly += comparison.part_of(plan)
+                outcomes.update(value.outcome for value in values)
+                for text in comparison.lines(values):
+                    out.print(Text(f"    {text}"))
     if against_record and not words and (ids or budget):
         raise BadSetting(f"{' '.join(ids or [])}: there is no such record in {results}")
     order = ("holds", "fails", "not enough runs", "not run")
-    out.print(", ".join(f"{words[word]} {word}" for word in order if words[word]) or "no claims")
+    said = ", ".join(f"{words[word]} {word}" for word in order if words[word]) or "no claims"
     if against_record:
-        raise typer.Exit(FAILED if changed else OK)
+        out.print(f"{said}; {comparison.summary(outcomes, partly)}")
+        raise typer.Exit(FAILED if changed or outcomes[comparison.DIFFERS] else OK)
+    out.print(said)
     decided = words["holds"] + words["fails"]
     raise typer.Exit(FAILED if words["fails"] else OK if decided else UNJUDGED)
 
 
 def judged(
     artifact: Artifact, book: Book, budget: Budget, root: Path, old: "Record | None", whole: bool
-) -> "tuple[Verdicts, str]":
+) -> "tuple[Verdicts, str, Plan | None]":
     """The claims' verdicts and where they come from: runs (all of them, if `whole`), else record.
+    With them the plan, or None where there are no runs at all.
 
     Raises BadSetting if the record's claims are no longer the spec's.
     """
@@ -384,12 +400,12 @@ def judged(
 
     again = records.again(old, artifact.spec) if old is not None else None
     if again is not None and not any_ended(root):
-        return again, " (recorded)"
+        return again, " (recorded)", None
     plan = made(artifact, book, budget, root)
     complete = not plan.missing and plan.later == 0
     if again is None or complete or (not whole and any(run.summary for run in plan.runs)):
-        return records.judge(plan, book), ""
-    return again, " (recorded)"
+        return records.judge(plan, book), "", plan
+    return again, " (recorded)", plan
 
 
 STYLES = {"holds": "green", "fails": "red", "not enough runs": "yellow", "not run": "dim"}

@@ -2,7 +2,8 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from bench import record
 from bench.reproduce import claims
 from bench.reproduce.plan import Plan, Run, seeds, status
 from bench.reproduce.specs import (
+    AT_THE_END,
     AnyClaim,
     Artifact,
     Book,
@@ -19,6 +21,7 @@ from bench.reproduce.specs import (
     Settings,
     Slope,
     Spec,
+    asked,
     shown,
 )
 from bench.settings import BadSetting
@@ -31,7 +34,13 @@ class Frozen(BaseModel):
 
 
 class RowRecord(Frozen):
-    """One row of one variant. Lists are in the order of `seeds`; null: not finite or not there."""
+    """One row of one variant. Lists are in the order of `seeds`; null: not finite or not there.
+
+    Of each run: commits, the code's commit; sources, a digest of the code itself; threads;
+    instructions, the CPU's instruction set; devices, the GPU or else the CPU. A run that went on
+    under other conditions has all that there were, such as "AVX2, AVX512". Records from before
+    these were kept have empty lists.
+    """
 
     method: str
     chosen: Settings  # the grid point
@@ -42,6 +51,11 @@ class RowRecord(Frozen):
     status: list[str]
     reasons: list[str | None]
     finals: dict[str, list[float | None]]
+    commits: list[str | None] = []
+    sources: list[str | None] = []
+    threads: list[str | None] = []
+    instructions: list[str | None] = []
+    devices: list[str | None] = []
     pending: str | None = None
 
 
@@ -73,10 +87,11 @@ def measure(plan: Plan, book: Book) -> Record:
     """A record of what there is of the plan's runs."""
     artifact, spec = plan.artifact, plan.artifact.spec
     ended = [run for run in plan.runs if run.summary is not None]
-    environments = [environment(run) for run in ended]
+    environments = [stage for run in ended for stage in circumstances(run)]
     rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
     for row in plan.rows:
         own = row.runs or ()
+        made = [circumstances(run) for run in own]
         rows[row.variant][row.name] = RowRecord(
             method=spec.rows[row.name].method,
             chosen=dict(row.chosen.chosen) if row.chosen else {},
@@ -94,7 +109,12 @@ def measure(plan: Plan, book: Book) -> Record:
             runs=[run.job.name for run in own],
             status=[status(run) for run in own],
             reasons=[(run.summary or {}).get("reason") for run in own],
-            finals=finals(own),
+            finals=finals(own, asked(spec)),
+            commits=[joined(map(commit, some)) for some in made],
+            sources=[joined(map(source, some)) for some in made],
+            threads=[joined(map(threads, some)) for some in made],
+            instructions=[joined(map(instructions, some)) for some in made],
+            devices=[joined(map(device, some)) for some in made],
         )
     for variant in spec.variants:
         for name, entry in spec.rows.items():
@@ -130,7 +150,6 @@ def seconds_of(run: Run) -> float:
 def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
     """Every claim that is judged at this budget, for each variant."""
     spec = plan.artifact.spec
-    published = {name: row.published for name, row in spec.rows.items()}
     found: dict[str, dict[str, ClaimRecord]] = {}
     for variant in spec.variants:
         runs = {row.name: row.runs for row in plan.rows if row.variant == variant}
@@ -138,19 +157,27 @@ def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
         for key, claim in spec.claims.items():
             if variant not in claim.variants or plan.budget not in claim.budgets:
                 continue
-            parts = claims.measured(
-                at_budget(claim, spec, plan.budget),
-                runs,
-                len(seeds(plan.artifact, plan.budget)),
-                lambda name: book.metric(spec.task, name),
-                published,
-            )
+            parts = parts_of(claim, plan.artifact, plan.budget, book, runs)
             found[variant][key] = ClaimRecord(
                 claim=claim.model_dump(mode="json"),
                 parts=parts,
                 verdict=claims.judged(parts, spec.deterministic),
             )
     return found
+
+
+def parts_of(
+    claim: AnyClaim, artifact: Artifact, budget: Budget, book: Book, runs: claims.Runs
+) -> list[claims.Part]:
+    """A claim's parts at a budget, from one variant's runs."""
+    spec = artifact.spec
+    return claims.measured(
+        at_budget(claim, spec, budget),
+        runs,
+        len(seeds(artifact, budget)),
+        partial(book.metric, spec.task),
+        {name: row.published for name, row in spec.rows.items()},
+    )
 
 
 def at_budget(claim: AnyClaim, spec: Spec, budget: Budget) -> AnyClaim:
@@ -263,14 +290,40 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def finals(runs: Iterable[Run]) -> dict[str, list[float | None]]:
-    """Every measured name -> the last value of each run."""
-    lasts = [run.summary["last"] if run.summary else {} for run in runs]
+def finals(runs: Sequence[Run], read: Iterable[str] = ()) -> dict[str, list[float | None]]:
+    """Every measured name -> the last value of each run, and the peak memory where it is read."""
+    lasts = [dict(run.summary["last"]) if run.summary else {} for run in runs]
+    if AT_THE_END in read:  # in the summary, but in no row
+        for run, last in zip(runs, lasts):
+            last |= {AT_THE_END: run.last(AT_THE_END)} if run.summary else {}
     names = dict.fromkeys(name for last in lasts for name in last if name != "amortised_seconds")
-    return {
-        name: [float(f"{last[name]:.9g}") if last.get(name) is not None else None for last in lasts]
-        for name in names
-    }
+    return {name: [rounded(last.get(name)) for last in lasts] for name in names}
+
+
+def rounded(value: float | None) -> float | None:
+    """To nine digits."""
+    return None if value is None else float(f"{value:.9g}")
+
+
+def circumstances(run: Run) -> list[dict[str, Any]]:
+    """What a run that has ended was made in; nothing of one that has not."""
+    return stages(environment(run)) if run.summary else []
+
+
+def joined(values: Iterable[str | None]) -> str | None:
+    """All values that there were; None if none is known."""
+    found = unique(values)
+    known = [value for value in found if value is not None]
+    if not known:
+        return None
+    return ", ".join([*known, *(["unknown"] if None in found else [])])
+
+
+def stages(e: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The environment that a run began in, then each in which it went on."""
+    first = {key: value for key, value in e.items() if key != "continued"}
+    changes = [entry["changed"] for entry in e.get("continued", [])]
+    return [first, *(first | {key: new for key, (_, new) in c.items()} for c in changes)]
 
 
 def environment(run: Run) -> dict[str, Any]:
@@ -279,6 +332,25 @@ def environment(run: Run) -> dict[str, Any]:
 
 def hardware(e: Mapping[str, Any]) -> str:
     return e["gpu"] or f"{e['cpu']}, {e['threads']} threads"
+
+
+def threads(e: Mapping[str, Any]) -> str:
+    return str(e["threads"])
+
+
+def instructions(e: Mapping[str, Any]) -> str | None:
+    """The CPU's instruction set, also of a run on a GPU."""
+    found: str | None = e.get("cpu_capability")
+    return found
+
+
+def device(e: Mapping[str, Any]) -> str:
+    return str(e["gpu"] or e["cpu"])
+
+
+def source(e: Mapping[str, Any]) -> str | None:
+    """A digest of the code; None for a run from before it was kept."""
+    return e["source"]["digest"] if e.get("source") else None
 
 
 def commit(e: Mapping[str, Any]) -> str:

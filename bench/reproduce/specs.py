@@ -391,6 +391,16 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
                 yield Point(variant, name, tuple(settings.items()), tuple(zip(grid, values)))
 
 
+def asked(spec: Spec) -> list[str]:
+    """The metrics of a run that the spec reads at its end: for its table, its choice of a grid
+    point, what is published, its figure and its claims."""
+    named = [*spec.columns, *spec.figure.metrics]
+    named += [spec.select.metric] if spec.select else []
+    named += [name for row in spec.rows.values() for name in row.published]
+    named += [name for claim in spec.claims.values() for name in claim.metrics]
+    return list(dict.fromkeys(named))
+
+
 def override(path: str, value: Value) -> str:
     """In Hydra's grammar."""
     if value is None:
