@@ -8,7 +8,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-
 MANY = 100  # runs whose planning takes long enough to be told
 
 

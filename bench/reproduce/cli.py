@@ -100,25 +100,39 @@ def list_(runs: Runs = RUNS, results: Results = RESULTS, specs: Specs = None) ->
     for column in ("artifact", "variants", "budget", "runs", "done", "cost", "recorded claims"):
         side: Literal["right", "left"] = "right" if column in ("runs", "done", "cost") else "left"
         table.add_column(column, justify=side, no_wrap=True)
+    recorded = every_record(book, results)
+    startup = records.startup_of(recorded.values())
     for artifact in book.artifacts.values():
         for i, budget in enumerate(artifact.spec.budgets):
             plan = plans.make(artifact, book, budget, root, names, compose=False)
-            record = records.read(artifact.id, budget, results)
+            record = recorded.get((artifact.id, budget))
             table.add_row(
                 artifact.id if i == 0 else "",
                 ", ".join(artifact.spec.variants) if i == 0 else "",
                 budget,
                 str(plans.total(artifact, book, budget)),
                 "?" if plan is None else str(len(plan.runs) - len(plan.missing)),
-                records.cost(artifact, budget, record),
+                records.cost(artifact, budget, record, startup),
                 records.tally(record),
             )
     out.print(table)
     out.print(
         "\nreproduce plan ID --budget B shows an artifact's runs, reproduce run makes them, "
         "reproduce report draws them.\ndone: ? until one of these has looked. "
-        "cost: seconds of steps, on two CPU cores where it is an estimate (~)."
+        "cost: CPU time of all runs, start-up included; ~: an estimate."
     )
+
+
+def every_record(book: Book, results: Path) -> "dict[tuple[str, str], Record]":
+    """(artifact, budget) -> its record."""
+    from bench.reproduce import records
+
+    return {
+        (artifact.id, budget): found
+        for artifact in book.artifacts.values()
+        for budget in artifact.spec.budgets
+        if (found := records.read(artifact.id, budget, results)) is not None
+    }
 
 
 @app.command()
@@ -139,9 +153,10 @@ def plan(
             out.print(f"{plans.status(run):9}{run.job.line}", soft_wrap=True)
         counts = Counter(plans.status(run) for run in plan.runs)
         later = f", {plan.later} more once grid points are chosen" if plan.later else ""
-        cost = records.cost(
-            artifact, budget.value, records.read(artifact.id, budget.value, results)
-        )
+        recorded = every_record(book, results)
+        startup = records.startup_of(recorded.values())
+        record = recorded.get((artifact.id, budget.value))
+        cost = records.cost(artifact, budget.value, record, startup)
         out.print(
             f"{artifact.id} {budget.value}: {len(plan.runs)} runs"
             f" ({', '.join(f'{n} {word}' for word, n in counts.items())}){later}; cost {cost}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.folder import RunFolder
 from bench.reproduce import claims, records
 from bench.reproduce.plan import TIMES, Job, Plan, Row, Run, status
 from bench.reproduce.records import Record, RowRecord
@@ -122,13 +123,14 @@ def as_runs(row: RowRecord) -> list[Run]:
 
 def as_run(row: RowRecord, i: int) -> Run:
     job = Job(Point("paper", "", (), ()), row.seeds[i], row.runs[i])
+    nowhere = RunFolder(Path(), job.name)
     if row.status[i] == "missing":
-        return Run(job, Path(), None)
+        return Run(job, nowhere, None)
     last = {name: some[i] for name, some in row.finals.items()}
     # a count is never infinite: null is one that the run does not have
     last = {name: v for name, v in last.items() if v is not None or not counted(name)}
     peak = {"process": last.pop(AT_THE_END, None) or math.nan}
-    return Run(job, Path(), {"status": row.status[i], "last": last, AT_THE_END: peak})
+    return Run(job, nowhere, {"status": row.status[i], "last": last, AT_THE_END: peak})
 
 
 def counted(name: str) -> bool:

@@ -79,6 +79,7 @@ class Record(Frozen):
     software: list[dict[str, str]]
     commits: list[str]
     run_seconds: float  # steps of all runs together
+    process_seconds: float | None = None  # CPU time of all runs' processes, start-up included
     rows: dict[str, dict[str, RowRecord]]  # variant -> row -> ...
     claims: dict[str, dict[str, ClaimRecord]]  # variant -> claim -> ...
 
@@ -136,6 +137,7 @@ def measure(plan: Plan, book: Book) -> Record:
         software=unique({"python": e["python"], **e["packages"]} for e in environments),
         commits=unique(commit(e) for e in environments),
         run_seconds=round(sum(map(seconds_of, ended)), 2),
+        process_seconds=process_seconds(ended),
         rows=rows,
         claims=judge(plan, book),
     )
@@ -145,6 +147,12 @@ def seconds_of(run: Run) -> float:
     """What its steps took, alone or as its share."""
     last = run.summary["last"] if run.summary else {}
     return float(last.get("seconds", last.get("amortised_seconds", 0.0)))
+
+
+def process_seconds(runs: Sequence[Run]) -> float | None:
+    """The CPU time of the runs' processes; None if one of them did not keep it."""
+    spent = [(run.summary or {}).get("process", {}).get("cpu_seconds") for run in runs]
+    return None if None in spent else round(sum(spent), 2)
 
 
 def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
@@ -276,11 +284,30 @@ def tally(found: Record | None) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in order if counts[word]) or "none judged"
 
 
-def cost(artifact: Artifact, budget: Budget, found: Record | None) -> str:
-    """Measured by an earlier run of it, else the spec's estimate."""
-    if found is not None and found.complete:
-        return f"{duration(found.run_seconds)} (measured)"
-    return f"~ {duration(60 * artifact.spec.budgets[budget].minutes)}"
+def cost(artifact: Artifact, budget: Budget, found: Record | None, startup: float) -> str:
+    """CPU time with start-up: measured by an earlier run of it, or of steps and a start-up for each
+    run, or else the spec's estimate.
+
+    startup: CPU seconds that a run costs beside its steps, from `startup_of`.
+    """
+    if found is None or not found.complete:
+        return f"~ {duration(60 * artifact.spec.budgets[budget].minutes)}"
+    if found.process_seconds is not None:
+        return f"{duration(found.process_seconds)} (measured)"
+    return f"~ {duration(found.run_seconds + startup * runs_of(found))}"
+
+
+def runs_of(found: Record) -> int:
+    """How many runs a record is of."""
+    rows = [row for group in found.rows.values() for row in group.values()]
+    grids = sum(row.tried - bool(row.runs) for row in rows)  # the chosen point is among the runs
+    return grids + sum(len(row.runs) for row in rows)
+
+
+def startup_of(found: Iterable[Record]) -> float:
+    """What a run costs beside its steps, in CPU seconds: the mean over the records that say."""
+    known = [(r.process_seconds - r.run_seconds, runs_of(r)) for r in found if r.process_seconds]
+    return sum(spent for spent, _ in known) / max(1, sum(runs for _, runs in known))
 
 
 def duration(seconds: float) -> str:
