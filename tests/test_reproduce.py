@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_module
 
-from bench import lock
 from bench.launch import launch
-from bench.reproduce import cli, runner
+from bench.reproduce import cli
 from bench.reproduce import plan as plans
-from bench.reproduce.specs import Point, load_book
+from bench.reproduce.specs import load_book
 from bench.settings import BadSetting
 from tests.conftest import ROOT
 
@@ -196,38 +194,14 @@ def test_a_run_that_crashes_is_named_with_its_log_and_stops_nothing(
     plan = plans.make(entry, book, "smoke", tmp_path / "runs", plans.Names(tmp_path / "runs"))
     assert plan is not None
     first = plan.runs[0]
-    first.folder.parent.mkdir(parents=True)
-    first.folder.write_text("a file where the folder should be")
+    first.folder.path.parent.mkdir(parents=True)
+    first.folder.path.write_text("a file where the folder should be")
     done = reproduce("run", "mine/toy", "--budget", "smoke")
     assert done.returncode == 1
     assert "cannot write" in done.stderr
     assert str(tmp_path / "runs" / ".reproduce" / "logs") in done.stderr
     assert "not finished" in done.stdout
     assert "1 done" in done.stdout
-
-
-def test_a_run_that_another_process_is_at_is_waited_for(tmp_path: Path) -> None:
-    """Two `reproduce run` at once: the second makes the others first."""
-    point = Point("paper", "row", (), ())
-    jobs = [plans.Job(point, seed, f"task/algorithm/{seed}") for seed in range(3)]
-    held, begun = ExitStack(), list[int]()
-    held.enter_context(lock.held(tmp_path / jobs[0].name))
-
-    class Done:
-        def poll(self) -> int:
-            if len(begun) == 2:
-                held.close()
-            return 0
-
-        def terminate(self) -> None: ...
-
-    def start(job: plans.Job, command: list[str], log: Path) -> Done:
-        begun.append(job.seed)
-        return Done()
-
-    ends = list(runner.carry_out(jobs, start, tmp_path, [], 1))
-    assert begun == [1, 2, 0]
-    assert [end.code for end in ends] == [0, 0, 0]
 
 
 def test_check_report_record_and_findings(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bench import lanes, record, stop
+from bench.folder import RunFolder
 from bench.lanes import Apart, Lane, Side
 from bench.reproduce import plan as plans
 from bench.reproduce import runner
@@ -152,7 +153,14 @@ def test_what_decides_by_a_number_is_named(context: Context) -> None:
         Side(own, node).ready([first(lane.task, lane.algorithm, 0) for lane in own])
 
 
-TOY = ("-m", "task=toy_minimax", "run.threads=1", "run.dtype=float64", "run.every=5")
+TOY = (
+    "-m",
+    "hydra/launcher=here",
+    "task=toy_minimax",
+    "run.threads=1",
+    "run.dtype=float64",
+    "run.every=5",
+)
 GRID = ("algorithm.lower.lr=.1,.2", "algorithm.outer.lr=.01,.02")  # inner_lr follows lower.lr
 LANES = "vectorize=[algorithm.lower.lr,algorithm.outer.lr]"
 
@@ -239,7 +247,8 @@ def test_lanes_go_on(
     ],
 )
 def test_refused(arguments: tuple[str, ...], word: str, main: Main, tmp_path: Path) -> None:  # noqa: F811
-    said = main(*arguments, "task=toy_minimax", "run.threads=1")
+    here = ("hydra/launcher=here",) if "-m" in arguments else ()
+    said = main(*arguments, *here, "task=toy_minimax", "run.threads=1")
     assert said.code == 2
     assert word in said.err
     assert not list((tmp_path / "runs").glob("*/*/*/history.jsonl"))
@@ -284,7 +293,7 @@ def point(**chosen: Any) -> Point:
     return Point("paper", "row", (("task", "toy_minimax"),), pairs)
 
 
-def test_grid_points_go_side_by_side(tmp_path: Path) -> None:
+def test_grid_points_go_side_by_side() -> None:
     def jobs(*points: Point) -> list[plans.Job]:
         return [plans.Job(p, 0, f"task/algorithm/{k}") for k, p in enumerate(points)]
 
@@ -295,51 +304,13 @@ def test_grid_points_go_side_by_side(tmp_path: Path) -> None:
     part = grid[:3]  # no product, which is all that a sweep can be
     assert runner.bundles(part) == [(job,) for job in part]
 
-    words = runner.command(tuple(grid), tmp_path, [])
-    assert words[3:5] == ["-m", "task=toy_minimax"]
-    assert {"algorithm.lr=0.1,2", "algorithm.eta=0.5,1.0", "seed=0"} <= set(words)
-    assert "vectorize=[algorithm.lr,algorithm.eta]" in words
-    again = plans.Job(point(lr=0.1), 0, "task/algorithm/a", again=True)
-    assert runner.command((again,), tmp_path, [])[-1] == "run.force=true"
-
-
-def test_what_is_no_lane_is_a_run_of_its_own(tmp_path: Path) -> None:
-    jobs = [plans.Job(point(lr=lr), 0, f"task/algorithm/{lr}") for lr in (0.1, 0.2)]
-    begun: list[list[str]] = []
-
-    class Done:
-        def __init__(self, code: int):
-            self.code = code
-
-        def poll(self) -> int:
-            return self.code
-
-        def terminate(self) -> None: ...
-
-    def start(job: plans.Job, command: list[str], log: Path) -> Done:
-        begun.append(command)
-        if "-m" in command[3:]:
-            log.write_text("bench: vectorize=[algorithm.lr]: it decides; write vectorize=[]\n")
-            return Done(2)
-        (tmp_path / job.name).mkdir(parents=True)
-        (tmp_path / job.name / "summary.json").write_text("{}")
-        return Done(0)
-
-    told: list[tuple[int, str]] = []
-
-    def parted(count: int, ended: runner.Ended) -> None:
-        told.append((count, ended.reason(tmp_path)))
-
-    ends = list(runner.carry_out(jobs, start, tmp_path, [], 1, side_by_side=True, parted=parted))
-    assert told == [(2, "vectorize=[algorithm.lr]: it decides; write vectorize=[]")]
-    assert sorted(end.job.name for end in ends) == [job.name for job in jobs]
-    assert ["-m" in command[3:] for command in begun] == [True, False, False]
-
 
 def test_times_of_lanes_are_no_times(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").write_text('{"step": 0, "seconds": 1.0, "loss": 2.0}\n')
+    folder = RunFolder(tmp_path, "a/b/c")
+    folder.path.mkdir(parents=True)
+    (folder.path / "history.jsonl").write_text('{"step": 0, "seconds": 1.0, "loss": 2.0}\n')
     summary = {"status": "done", "last": {"loss": 2.0}, "amortised": True}
-    run = plans.Run(plans.Job(point(), 0, "a/b/c"), tmp_path, summary)
+    run = plans.Run(plans.Job(point(), 0, "a/b/c"), folder, summary)
     assert run.history == [{"step": 0, "loss": 2.0}]
     assert run.last("seconds") is None
     assert run.last("loss") == 2.0
