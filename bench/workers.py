@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.jobs import Job, lost, make
+from bench.stop import Preempted
 
 PATIENCE = 20.0  # seconds for runs that are told to stop, to save
 TRIES = 3  # of a run whose process ends without a word
@@ -53,7 +54,10 @@ def work(line: Connection, parent: int) -> None:
             job: Job = line.recv()
         except EOFError:
             return
-        make(job)
+        try:
+            make(job)
+        except Preempted:  # all is saved, and the folder says so
+            return
         line.send(None)
 
 

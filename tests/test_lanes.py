@@ -16,7 +16,8 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from bench import lanes, launch, lock, record, stop
+import bench.run
+from bench import driver, lanes, launch, lock, machine, stop
 from bench.lanes import Apart, Lane, TooLarge
 from bench.run import Standing, advance
 from bench.settings import BadSetting, build
@@ -38,13 +39,13 @@ class Stand:
     made: list["Stand"]
     clock: Clock
     refuses: Callable[[Sequence[Lane]], None]
-    recording_at = -1  # a step whose form is new: 6 s more, which are none of the steps'
+    recording_at: tuple[int, ...]  # steps whose form is new: 6 s and 9 CPU s, none of the steps'
     breaks: Callable[[int], None]
 
     def __init__(
         self, own: Sequence[Lane], algorithm: Any, compile: bool = False, most: float = 0.0
     ):
-        self.lanes, self.compile, self.most, self.off = list(own), compile, most, 0.0
+        self.lanes, self.compile, self.most, self.off = list(own), compile, most, (0.0, 0.0)
         self.algorithm = algorithm
         self.calls: list[tuple[int, int]] = []
         self.made.append(self)
@@ -58,9 +59,10 @@ class Stand:
         step = standings[0].step
         self.calls.append((step, many))
         Stand.breaks(step)
-        if step == self.recording_at:
-            self.off += 6
+        if step in self.recording_at:
+            self.off = (self.off[0] + 6, self.off[1] + 9)
             self.clock.wall += 6
+            self.clock.cpu += 9
         self.clock.wall += 12 * many
         self.clock.cpu += 24 * many
         found = []
@@ -78,11 +80,11 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> type[Stand]:
     monkeypatch.setattr(Stand, "clock", clock, raising=False)
     monkeypatch.setattr(Stand, "refuses", lambda own: None, raising=False)
     monkeypatch.setattr(Stand, "breaks", lambda step: None, raising=False)
-    monkeypatch.setattr(Stand, "recording_at", -1)
+    monkeypatch.setattr(Stand, "recording_at", (), raising=False)
     monkeypatch.setattr(lanes, "Side", Stand)
-    monkeypatch.setattr(launch, "clock", lambda device: lambda: clock.wall)
-    monkeypatch.setattr(launch, "tried", lambda *arguments: None)
-    monkeypatch.setattr(lanes.time, "process_time", lambda: clock.cpu)
+    monkeypatch.setattr(machine, "clock", lambda device: lambda: clock.wall)
+    monkeypatch.setattr(driver, "tried", lambda *arguments: None)
+    monkeypatch.setattr(bench.run.time, "process_time", lambda: clock.cpu)
     return Stand
 
 
@@ -126,17 +128,17 @@ def performed(configs: Sequence[Config]) -> Said:
 
 
 def rows(config: Config) -> list[dict[str, Any]]:
-    return record.read_history(launch.place(config)[1] / "history.jsonl")
+    return launch.place(config).history()
 
 
 def summary(config: Config) -> dict[str, Any]:
-    found: dict[str, Any] = record.read_json(launch.place(config)[1] / "summary.json")
+    found = launch.place(config).summary()
+    assert found is not None
     return found
 
 
 def checkpoint_of(config: Config) -> dict[str, Any]:
-    path = launch.place(config)[1] / "checkpoint.pt"
-    found: dict[str, Any] = torch.load(path, weights_only=True)
+    found: dict[str, Any] = torch.load(launch.place(config).checkpoint, weights_only=True)
     return found
 
 
@@ -146,7 +148,7 @@ def without_times(config: Config) -> list[dict[str, Any]]:
 
 def test_lanes_that_end_apart(stand: type[Stand], configs: Configs) -> None:
     """The first reaches its target at step 10, the third diverges by step 5; the others go on."""
-    stand.recording_at = 7
+    stand.recording_at = (7,)
     ours = configs()
     assert performed(ours) == [(k, "", "") for k in range(4)]
     # 12 s of a step are shared by four, from step 5 by three, from step 10 by two
@@ -182,7 +184,7 @@ def test_each_lane_is_its_single_run(stand: type[Stand], configs: Configs) -> No
     ours, single = configs(), configs(root="single")
     performed(ours)
     for one, other in zip(ours, single, strict=True):
-        code = launch.perform(other, brief=True)
+        code = launch.perform(other, quiet=True)
         assert code == (summary(one)["status"] != "done")
         assert without_times(one) == without_times(other)
         if summary(one)["status"] == "done":
@@ -209,24 +211,76 @@ def test_a_lane_that_diverges_in_its_first_step(stand: type[Stand], configs: Con
 def test_an_environment_names_the_lanes(stand: type[Stand], configs: Configs) -> None:
     ours = configs(0.1, 0.05)
     performed(ours)
-    names = [launch.place(config)[0] for config in ours]
+    names = [launch.place(config).name for config in ours]
     for config in ours:
-        folder = launch.place(config)[1]
-        assert record.read_json(folder / "environment.json")["lanes"] == names
-        assert not (folder / lock.NAME).exists()
+        folder = launch.place(config)
+        assert folder.environment()["lanes"] == names
+        assert not (folder.path / lock.NAME).exists()
     alone = configs(0.2)
     performed(alone)
-    assert record.read_json(launch.place(alone[0])[1] / "environment.json")["lanes"] == []
+    assert launch.place(alone[0]).environment()["lanes"] == []
     assert "amortised" not in summary(alone[0])
 
 
 def test_what_compiling_took_is_told(stand: type[Stand], configs: Configs) -> None:
-    stand.recording_at = 7
+    """So far, for a lane that ends sooner: the first does at step 10, and the other goes on by
+    itself, where another form is met."""
+    stand.recording_at = (7, 12)
     ours = configs(0.3, 0.1, compile=True)
     performed(ours)
-    assert stand.made[0].compile
-    for config in ours:
-        assert 6 <= summary(config)["compile_seconds"] < 7
+    assert [side.compile for side in stand.made] == [True, True]
+    assert [(side.calls[0], side.off) for side in stand.made] == [
+        ((0, 1), (6, 9)),
+        ((10, 1), (6, 9)),
+    ]
+    assert 6 <= summary(ours[0])["compile_seconds"] < 7
+    assert 12 <= summary(ours[1])["compile_seconds"] < 13
+
+
+def test_the_steps_of_lanes_are_those_of_the_ones_that_go_on(
+    stand: type[Stand], configs: Configs
+) -> None:
+    """Of three lanes one may end and stay inside: what becomes of it is nobody's. When half of them
+    have ended, there is a side of the others, from where they stand."""
+    runs = [
+        driver.built(config, launch.place(config), torch.device("cpu"), {})
+        for config in configs(0.1, 0.05, 0.2)
+    ]
+    steps = lanes.Shrinking(runs)
+    with torch.no_grad():
+        all_three = steps({k: run.start for k, run in enumerate(runs)}, 2)
+        assert sorted(all_three.standings) == [0, 1, 2]
+        two = steps({k: all_three.standings[k] for k in (0, 2)}, 1)
+        assert sorted(two.standings) == [0, 2]
+        assert {s.step for s in two.standings.values()} == {3}
+        one = steps({2: two.standings[2]}, 3)
+    assert [len(side.lanes) for side in stand.made] == [3, 1]
+    assert [side.calls for side in stand.made] == [[(0, 2), (2, 1)], [(3, 3)]]
+    alone = runs[2].start
+    with torch.no_grad():
+        for _ in range(6):
+            alone = advance(runs[2].task, runs[2].algorithm, 0, alone)
+    assert sorted(one.standings) == [2]
+    assert torch.equal(one.standings[2].state.x, alone.state.x)
+    assert (one.standings[2].step, one.standings[2].calls) == (6, alone.calls)
+
+
+def test_times_of_recording_are_none_of_the_steps(stand: type[Stand], configs: Configs) -> None:
+    """Each call tells of its own only."""
+    stand.recording_at = (1, 3)
+    runs = [
+        driver.built(config, launch.place(config), torch.device("cpu"), {})
+        for config in configs(0.1, 0.05)
+    ]
+    steps, standings = lanes.Shrinking(runs), {k: run.start for k, run in enumerate(runs)}
+    off = []
+    with torch.no_grad():
+        for _ in range(5):
+            taken = steps(standings, 1)
+            standings = taken.standings
+            off.append((taken.seconds, taken.cpu_seconds))
+    assert off == [(0, 0), (6, 9), (0, 0), (6, 9), (0, 0)]
+    assert 12 <= steps.compile_seconds < 13
 
 
 def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs) -> None:
@@ -242,12 +296,11 @@ def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs
         with pytest.raises(stop.Preempted):
             performed(group)
     for config in ours:
-        folder = launch.place(config)[1]
-        status = record.read_json(folder / "status.json")
+        status = launch.place(config).left()
         assert (status["status"], status["step"]) == ("preempted", 7)
         assert status["reason"] == "stopped by SIGTERM"
         assert checkpoint_of(config)["step"] == 7
-    (launch.place(ours[2])[1] / "checkpoint.pt").unlink()  # that one starts again
+    launch.place(ours[2]).checkpoint.unlink()  # that one starts again
     stand.breaks = lambda step: None
     stand.made.clear()
     assert performed(ours) == [(k, "", "") for k in range(3)]
@@ -270,7 +323,7 @@ def test_a_failure_is_noted_in_every_lane_that_was_going(
     with pytest.raises(ArithmeticError):
         performed(ours)
     for k in (1, 3):
-        status = record.read_json(launch.place(ours[k])[1] / "status.json")
+        status = launch.place(ours[k]).left()
         assert (status["status"], status["reason"]) == ("failed", "ArithmeticError: bad luck")
         assert "in breaking" in status["traceback"]
     assert summary(ours[0])["status"] == "done"
@@ -287,7 +340,7 @@ def test_an_interrupt_saves_what_was_going(stand: type[Stand], configs: Configs)
     with pytest.raises(KeyboardInterrupt):
         performed(ours)
     for config in ours:
-        status = record.read_json(launch.place(config)[1] / "status.json")
+        status = launch.place(config).left()
         assert (status["status"], status["reason"], status["step"]) == ("interrupted", "stopped", 7)
 
 
@@ -297,14 +350,14 @@ def test_some_are_made_while_others_cannot_be(stand: type[Stand], configs: Confi
     performed(ours[1:2])
     ours[2]["run"]["seconds"] = 1.0
     stand.made.clear()
-    with lock.held(launch.place(ours[0])[1]):
+    with launch.place(ours[0]).lock():
         said = performed(ours)
     assert [(k, status) for k, status, _ in said] == [(0, "busy"), (1, ""), (2, "refused"), (3, "")]
     assert "is being written by process" in said[0][2]
     assert said[2][2].startswith("run.seconds=1.0: lanes share their time")
     assert [[lane.chosen for lane in side.lanes] for side in stand.made] == [[{}]]
     assert summary(ours[3])["status"] == "done"
-    assert not launch.place(ours[2])[1].exists()
+    assert not launch.place(ours[2]).path.exists()
 
 
 def test_lanes_whose_data_are_apart_go_in_groups_of_one_task(
@@ -363,7 +416,7 @@ def test_what_is_no_graph_is_refused_with_its_reason(stand: type[Stand], configs
     said = performed(configs(0.1, 0.2))
     line = "vectorize=[algorithm.lr]: it looks; write vectorize=[]"
     assert said == [(0, "refused", line), (1, "refused", line)]
-    assert not any(launch.place(config)[1].exists() for config in configs(0.1, 0.2))
+    assert not any(launch.place(config).path.exists() for config in configs(0.1, 0.2))
 
 
 def test_a_first_step_that_is_no_graph_refuses_its_group(
@@ -372,7 +425,7 @@ def test_a_first_step_that_is_no_graph_refuses_its_group(
     def refused(task: Any, algorithm: Any, seed: int, s: Any, setting: str, instead: str) -> None:
         raise BadSetting(f"{setting}, {instead}, {seed}, {s.step}")
 
-    monkeypatch.setattr(launch, "tried", refused)
+    monkeypatch.setattr(driver, "tried", refused)
     line = "vectorize=[algorithm.lr], [], 0, 0"
     assert performed(configs(0.1, 0.2)) == [(0, "refused", line), (1, "refused", line)]
     assert stand.made == []
@@ -480,8 +533,7 @@ def test_lanes_differ_in_what_they_have_chosen(configs: Configs, tmp_path: Path)
     """A number that is the same in all is none."""
     runs = []
     for config in configs(0.1, 0.2):
-        name, folder = launch.place(config)
-        runs.append(launch.built(config, name, folder, torch.device("cpu"), {}))
+        runs.append(driver.built(config, launch.place(config), torch.device("cpu"), {}))
     found = lanes.lanes_of(runs)
     assert [lane.chosen for lane in found] == [{"lr": 0.1}, {"lr": 0.2}]
     assert [(lane.task, lane.algorithm, lane.seed) for lane in found] == [
@@ -548,9 +600,14 @@ def test_a_side_of_one_method_knows_what_it_varies(configs: Configs) -> None:
     own = []
     for rate in (0.1, 0.2):
         (config,) = configs(rate)
-        task = build(config["task"], launch.context_of(config, torch.device("cpu")))
+        task = build(config["task"], driver.context_of(config, torch.device("cpu")))
         own.append(Lane(task, build(config["algorithm"]), 0, {"lr": rate}))
     side = lanes.Side(own, configs(0.7)[0]["algorithm"])
     assert side.notes.at == At(0, {"lr": 0.1})
-    assert (side.off, side.batches, side.compile, side.most) == (0.0, [], False, float("inf"))
+    assert (side.off, side.batches, side.compile, side.most) == (
+        (0.0, 0.0),
+        [],
+        False,
+        float("inf"),
+    )
     assert json.dumps(configs(0.7)[0]["algorithm"])  # untouched by the numbers

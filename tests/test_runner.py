@@ -1,21 +1,24 @@
-"""Which runs share a process, and with which command lines; how they end. No process starts."""
+"""Which runs share a process, and which jobs they become; how they end. No process starts."""
 
 import itertools
-import json
-import sys
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_module
 
-from bench.codes import DONE, FAILED
+from bench import jobs as job_layer
+from bench import launch
+from bench.folder import RunFolder, State
+from bench.launchers import Ended, Launcher
 from bench.reproduce import runner
-from bench.reproduce.plan import Job
-from bench.reproduce.runner import Ended
+from bench.reproduce.plan import Job, Names
 from bench.reproduce.specs import Point
 from bench.settings import BadSetting
-
-BENCH = [sys.executable, "-m", "bench"]
 
 
 def job(chosen: dict[str, Any], seed: int = 0, again: bool = False, **settings: Any) -> Job:
@@ -78,25 +81,6 @@ def test_only_points_that_share_all_else_share_a_process() -> None:
     assert found == [(a, b), (c, d), (e, f), (g, h), (plain,)]
 
 
-def test_a_commands_line() -> None:
-    root, extra = Path("runs"), ["run.threads=2"]
-    one = job({"algorithm.lr": 0.1}, seed=3, **{"run.steps": 5})
-    line = [*BENCH, "task=t", "run.steps=5", "algorithm.lr=0.1", "seed=3", "run.root=runs"]
-    assert runner.command((one,), root, extra) == [*line, "run.threads=2"]
-    over = job({"algorithm.lr": 0.1}, seed=3, again=True, **{"run.steps": 5})
-    assert runner.command((over,), root, extra) == [*line, "run.threads=2", "run.force=true"]
-    assert runner.command((one,), root, []) == line
-
-
-def test_the_command_line_of_a_grid() -> None:
-    """Each value once, in the order of the spec, as lanes."""
-    jobs = tuple(grid(lr=[0.1, 0.2], b=[0.5, 0.6]))
-    assert runner.command(jobs, Path("runs"), ["run.threads=2"]) == [
-        *BENCH, "-m", "task=t", "seed=0", "algorithm.lr=0.1,0.2", "algorithm.b=0.5,0.6",
-        "vectorize=[algorithm.lr,algorithm.b]", "run.root=runs", "run.threads=2",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "setting",
     ["run.device=cuda", "run.threads=1", "run.checkpoint=3", "run.retry_failed=true", "data.root=x",
@@ -116,136 +100,264 @@ def test_what_may_not_be_added(setting: str) -> None:
         runner.checked_extra(["run.device=cuda", setting])
 
 
-def test_why_a_run_ended(tmp_path: Path) -> None:
-    one, log = job({}), tmp_path / "log"
-    ended = {code: Ended(one, code, log) for code in (0, 1, -9)}
-    assert ended[1].reason(tmp_path) == "exit code 1"
-    log.write_text("\n")
-    assert ended[1].reason(tmp_path) == "exit code 1"
-    log.write_text("first\nbench: task=x: no such task\n  \n")
-    assert ended[1].reason(tmp_path) == "task=x: no such task"
-    assert ended[0].reason(tmp_path) == "task=x: no such task"
-    assert ended[-9].reason(tmp_path) == "killed by signal 9"
-    for reason, said in {None: "done", "x is not finite": "x is not finite"}.items():
-        summary = tmp_path / one.name / "summary.json"
-        summary.parent.mkdir(parents=True, exist_ok=True)
-        summary.write_text(json.dumps({"reason": reason}))
-        assert ended[-9].reason(tmp_path) == said
+class Known:
+    """Configurations that take no composing."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Point, int]] = []
+
+    def config(self, point: Point, seed: int) -> dict[str, Any]:
+        self.asked.append((point, seed))
+        return {"seed": seed, "vectorize": [], "run": {"force": False, "threads": 2}}
 
 
 class Playing:
-    """Processes that end at once, unless told; what a bundle leaves is told by its first name."""
+    """A launcher whose jobs end at once as `happens` has it; by default they are done."""
 
-    def __init__(self, root: Path, leaves: Any = lambda jobs: jobs, code: int = 0):
-        self.root, self.leaves, self.code = root, leaves, code
-        self.lines: list[list[str]] = []
-        self.going = self.most = 0
-        self.terminated = 0
-        self.polls = 0
+    def __init__(self, root: Path, happens: Callable[[job_layer.Job], None] | None = None):
+        self.root, self.happens = root, happens or done
+        self.calls: list[list[job_layer.Job]] = []
+        self.ends: list[tuple[str, State, Path]] = []
 
-    def start(self, one: Job, line: list[str], log: Path) -> "Playing":
-        self.lines.append(line)
-        self.going += 1
-        self.most = max(self.most, self.going)
-        return self
+    def carried(self, jobs: Sequence[job_layer.Job], folder: Path, ended: Ended) -> None:
+        assert folder == self.root / ".reproduce" / f"jobs-{os.getpid()}"
+        self.calls.append(list(jobs))
+        for each in jobs:
+            for one in each.all:
+                assert one.note.parent.is_dir()
+                assert not one.begun
+                self.happens(one)
+            ended(each)
 
-    def poll(self) -> int | None:
-        self.polls += 1
-        if self.polls % 2:
-            return None
-        self.going -= 1
-        return self.code
+    def ended(self, one: Job, state: State, log: Path) -> None:
+        self.ends.append((one.name, state, log))
 
-    def terminate(self) -> None:
-        self.terminated += 1
+    def __call__(
+        self, bundles: Sequence[runner.Bundle], own_process: bool = False
+    ) -> list[runner.Bundle]:
+        self.names: Any = Known()
+        launcher = Launcher(self.carried)
+        return runner.carry_out(bundles, launcher, self.names, self.root, self.ended, own_process)
+
+    @property
+    def made(self) -> list[list[list[str]]]:
+        """The names that were handed over: in each call, of each job."""
+        return [[[one.folder.name for one in each.all] for each in call] for call in self.calls]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return [(name, state.status) for name, state, _ in self.ends]
+
+    @property
+    def notes(self) -> Path:
+        return self.root / ".reproduce" / f"jobs-{os.getpid()}" / "notes"
 
 
-def summary(root: Path, one: Job, status: str = "done") -> None:
-    (root / one.name).mkdir(parents=True)
-    (root / one.name / "summary.json").write_text(json.dumps({"status": status}))
+def done(each: job_layer.Job, status: str = "done", reason: str | None = None) -> None:
+    each.note.write_text("{}")
+    each.folder.path.mkdir(parents=True, exist_ok=True)
+    each.folder.end({"status": status, "reason": reason, "last": {}}, None)
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.time, "sleep", lambda seconds: None)
+def alone(jobs: Sequence[Job]) -> list[runner.Bundle]:
+    return [(one,) for one in jobs]
 
 
-def test_runs_are_started_in_order_and_not_more_than_may_go_at_once(tmp_path: Path) -> None:
+@pytest.fixture
+def play(tmp_path: Path) -> Playing:
+    return Playing(tmp_path / "runs")
+
+
+def test_runs_are_handed_over_in_order_and_each_is_told_once(play: Playing) -> None:
     jobs = [job({}, seed=seed) for seed in range(5)]
-    for at_once in (1, 2):
-        play, begun = Playing(tmp_path, code=3), list[Job]()
-        ends = list(runner.carry_out(jobs, play.start, tmp_path, ["e"], at_once, begun.append))
-        assert begun == jobs
-        assert sorted(end.job.seed for end in ends) == [0, 1, 2, 3, 4]
-        assert {end.code for end in ends} == {3}
-        assert play.most == at_once
-        assert play.lines == [runner.command((one,), tmp_path, ["e"]) for one in jobs]
-        assert (play.going, play.terminated) == (0, 0)
-    logs = tmp_path / ".reproduce" / "logs"
-    assert [end.log for end in sorted(ends, key=lambda end: end.job.seed)] == [
-        logs / f"t_a_-{seed}.log" for seed in range(5)
+
+    def happens(each: job_layer.Job) -> None:
+        seed = each.config["seed"]
+        if seed == 3:
+            each.say("refused", "no such setting")
+        elif seed == 4:
+            each.note.write_text("")  # and its process is killed
+        else:
+            done(each, *(("diverged", "x is not finite") if seed == 1 else ()))
+
+    play.happens = happens
+    assert play(alone(jobs)) == []
+    names = [one.name for one in jobs]
+    assert play.made == [[[name] for name in names]]
+    logs = play.root / ".reproduce" / "logs"
+    ends = [
+        State("done"), State("diverged", "x is not finite"), State("done"),
+        State("refused", "no such setting"), State("lost", "its process ended without a word"),
+    ]  # fmt: skip
+    assert play.ends == [
+        (name, end, logs / f"t_a_-{seed}.log") for seed, (name, end) in enumerate(zip(names, ends))
     ]
-    assert logs.is_dir()
+    assert not play.notes.exists()
 
 
-def test_a_grid_side_by_side_only_where_that_is_asked_for(tmp_path: Path) -> None:
-    jobs = grid(lr=[0.1, 0.2])
-    play = Playing(tmp_path)
-    assert len(list(runner.carry_out(jobs, play.start, tmp_path, [], 1))) == 2
-    assert len(play.lines) == 2
-    for one, status in zip(jobs, ("done", "diverged")):
-        summary(tmp_path, one, status)
-    play = Playing(tmp_path, code=7)
-    ends = list(runner.carry_out(jobs, play.start, tmp_path, [], 1, side_by_side=True))
-    assert play.lines == [runner.command(tuple(jobs), tmp_path, [])]
-    assert [(end.job, end.code) for end in ends] == [(jobs[0], DONE), (jobs[1], FAILED)]
+def test_what_a_job_is_given(play: Playing) -> None:
+    """Its configuration, folder and log; a run that is there and is to be made again starts."""
+    one, over = job({"algorithm.lr": 0.1}, seed=3), job({"algorithm.lr": 0.2}, seed=3, again=True)
+    seen: list[int] = []
+
+    def happens(each: job_layer.Job) -> None:
+        seen.append(play.notes.stat().st_mtime_ns)
+        assert each.since <= seen[0]
+        done(each)
+        assert each.folder.begun_since(each.since) is False
+        each.folder.describe({})
+        assert each.folder.begun_since(each.since) is True
+
+    play.happens = happens
+    play([(one,), (over,)])
+    (call,) = play.calls
+    assert play.names.asked == [(one.point, 3), (over.point, 3)]
+    for each, plan in zip(call, (one, over), strict=True):
+        assert each.config == {
+            "seed": 3, "vectorize": [], "run": {"force": plan.again, "threads": 2},
+        }  # fmt: skip
+        assert each.folder == RunFolder(play.root, plan.name)
+        log = f"{plan.name.replace('/', '_')}.log"
+        assert each.log == play.root / ".reproduce" / "logs" / log
+        assert (each.others, each.own_process) == ((), False)
+    assert len({each.note for each in call}) == 2
+    assert {each.note.parent for each in call} == {play.notes}
+    assert len({each.since for each in call}) == 1
 
 
-def test_points_that_were_no_lanes_run_one_by_one(tmp_path: Path) -> None:
-    """Of three lanes the first has ended: the others are told of, and begin anew in order."""
-    jobs = grid(lr=[0.1, 0.2, 0.3])
-    summary(tmp_path, jobs[0])
-    play, told = Playing(tmp_path, code=5), list[Any]()
-    ends = list(
-        runner.carry_out(
-            jobs, play.start, tmp_path, [], 1, side_by_side=True,
-            parted=lambda count, ended: told.append((count, ended.job, ended.code)),
-        )
-    )  # fmt: skip
-    assert play.lines == [
-        runner.command(bundle, tmp_path, []) for bundle in (tuple(jobs), jobs[1:2], jobs[2:])
+def test_a_grid_is_one_job_whose_lanes_vary_what_its_points_do(play: Playing) -> None:
+    points = grid(lr=[0.1, 0.2], b=[0.5, 0.6])
+    assert play([tuple(points)]) == []
+    ((whole,),) = play.calls
+    assert [each.folder.name for each in whole.all] == [one.name for one in points]
+    keys = ["algorithm.lr", "algorithm.b"]
+    assert [each.config["vectorize"] for each in whole.all] == [keys] * 4
+    assert len({each.note for each in whole.all}) == 4
+    assert play.told == [(one.name, "done") for one in points]
+    play.calls.clear()
+    play(alone(points[:1]))
+    assert play.calls[0][0].config["vectorize"] == []  # a point by itself is no lane
+
+
+def test_where_memory_is_measured_each_run_has_a_process(play: Playing) -> None:
+    play(alone([job({}), job({}, seed=1)]), own_process=True)
+    assert [each.own_process for each in play.calls[0]] == [True, True]
+
+
+def test_points_that_were_no_lanes_are_given_back(play: Playing) -> None:
+    """Of four lanes the first has ended and is told of; the others are whoever calls's to begin
+    anew, with nothing said of them yet."""
+    points = grid(lr=[0.1, 0.2, 0.3, 0.4])
+    happens: list[Callable[[job_layer.Job], None]] = [
+        done,
+        lambda each: each.say("refused", "no graph"),
+        lambda each: each.say("busy", "being written by x"),
+        lambda each: each.note.write_text(""),
     ]
-    assert told == [(2, jobs[1], 5)]
-    assert [(end.job, end.code) for end in ends] == [(jobs[0], DONE), (jobs[1], 5), (jobs[2], 5)]
+    ways = iter(happens)
+    other = job({}, seed=1)
+    play.happens = lambda each: next(ways, done)(each)
+    assert play([tuple(points), (other,)]) == [tuple(points[1:])]
+    assert play.told == [(points[0].name, "done"), (other.name, "done")]
+    assert len(play.calls) == 1
 
 
-def test_whoever_stops_it_stops_what_is_going(tmp_path: Path) -> None:
-    """Closing the iterator after the first end terminates the one that still runs."""
-    play = Playing(tmp_path)
-    ends = runner.carry_out([job({}, seed=s) for s in range(3)], play.start, tmp_path, [], 2)
-    next(ends)
-    ends.close()
-    assert play.terminated == 1
-
-
-def test_a_run_that_does_not_stop_is_waited_for_twenty_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_another_process_is_at_is_waited_for(
+    play: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock goes on by a second whenever it is read."""
+    """What is free is made meanwhile; lanes are not, as long as one of them is not free."""
+    points = grid(lr=[0.1, 0.2])
+    first, second = job({}, seed=5), job({}, seed=6)
+    held = ExitStack()
+    waited: list[float] = []
 
-    class Deaf(Playing):
-        def poll(self) -> int | None:
-            self.polls += 1
-            if self.polls > 100:
-                return 0
-            if self.polls == 1:
-                raise KeyboardInterrupt
-            return None
+    def sleep(seconds: float) -> None:
+        assert len(play.calls) == 1
+        waited.append(seconds)
+        if len(waited) == 2:
+            held.close()
 
-    clock = itertools.count(5.0)
-    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
-    play = Deaf(tmp_path)
+    monkeypatch.setattr(runner.time, "sleep", sleep)
+    held.enter_context(RunFolder(play.root, first.name).lock())
+    held.enter_context(RunFolder(play.root, points[1].name).lock())
+    assert play([(first,), tuple(points), (second,)]) == []
+    assert waited == [runner.WAIT, runner.WAIT]
+    assert play.made == [[[second.name]], [[first.name], [one.name for one in points]]]
+    assert play.told == [
+        (second.name, "done"), (first.name, "done"), *((one.name, "done") for one in points),
+    ]  # fmt: skip
+
+
+def test_a_run_that_turns_out_to_be_anothers_is_tried_again(
+    play: Playing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody was quicker by a moment: nothing is told of it until it is over."""
+    monkeypatch.setattr(runner.time, "sleep", lambda seconds: pytest.fail("nobody holds it"))
+    one, other = job({}), job({}, seed=1)
+    answers = iter(["busy", "done", "busy", "done"])
+
+    def happens(each: job_layer.Job) -> None:
+        answer = next(answers)
+        if answer == "busy":
+            each.say("busy", "being written by x")
+        else:
+            done(each)
+
+    play.happens = happens
+    play(alone([one, other]))
+    assert play.made == [[[one.name], [other.name]], [[one.name]], [[one.name]]]
+    assert play.told == [(other.name, "done"), (one.name, "done")]
+    notes = [each.note for call in play.calls for each in call]
+    assert len(set(notes)) == len(notes)  # what the first try said is no word of the second
+
+
+def test_whoever_stops_it_finds_no_notes_left(play: Playing) -> None:
+    def happens(each: job_layer.Job) -> None:
+        each.note.write_text("")
+        raise KeyboardInterrupt
+
+    play.happens = happens
     with pytest.raises(KeyboardInterrupt):
-        list(runner.carry_out([job({})], play.start, tmp_path, [], 1))
-    assert play.terminated == 1
-    assert play.polls - 1 == runner.PATIENCE == 20
+        play(alone([job({}), job({}, seed=1)]))
+    assert not play.notes.exists()
+    assert play.told == []
+
+
+def test_notes_of_a_process_that_was_killed_are_none_of_this_one(play: Playing) -> None:
+    """It had the same number."""
+    play.notes.mkdir(parents=True)
+    (play.notes / "0.json").write_text('{"status": "refused", "reason": "long ago"}')
+    play(alone([job({})]))
+    assert play.told == [(job({}).name, "done")]
+
+
+def test_sigterm_is_an_interrupt(play: Playing) -> None:
+    """So that a launcher lets its runs save; afterwards the signal is what it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    inside: list[Any] = []
+
+    def happens(each: job_layer.Job) -> None:
+        inside.append(signal.getsignal(signal.SIGTERM))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    play.happens = happens
+    with pytest.raises(KeyboardInterrupt):
+        play(alone([job({})]))
+    assert inside != [before]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not play.notes.exists()
+
+
+def test_a_job_is_configured_as_its_line_composes(tmp_path: Path) -> None:
+    """With what is added to every run, and below the root that is given; for one point after the
+    other of a grid, whose values are put in anew."""
+    settings = (("task", "toy_coreset"), ("algorithm", "bome"), ("run.steps", 40))
+    extra = ["run.threads=1", "run.checkpoint=3"]
+    names = Names(tmp_path, extra)
+    for chosen in ((), (("algorithm.outer.lr", 0.1),), (("algorithm.outer.lr", 0.2),), ()):
+        for seed in (0, 3):
+            one = Job(Point("paper", "A", settings, chosen), seed, "t/a/k")
+            with initialize_config_module("conf", version_base="1.3"):
+                cfg = compose("config", [*one.overrides, *extra, f"run.root={tmp_path}"])
+            assert names.config(one.point, seed) == launch.resolved(cfg)
+            assert one.line == " ".join(["bench", *one.overrides])

@@ -1,145 +1,153 @@
 """A sweep's parts, each by itself: what is planned, what became of a run, what is told of all."""
 
-import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 import bench.sweep as sweep
-from bench import codes, lanes, launchers, lock, record
+from bench import codes, lanes, launchers, record
+from bench.folder import RunFolder
+from bench.jobs import Job
 from bench.settings import BadSetting
-from bench.sweep import Job, Outcome, Task
+from bench.source import source
+from bench.sweep import Composer, Outcome, Planned
 
 Config = dict[str, Any]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run folder of every configuration."""
-    monkeypatch.setattr(sweep, "place", lambda config: ("t/a/k", tmp_path / "run"))
-    (tmp_path / "run").mkdir()
-    return tmp_path / "run"
+def folder(tmp_path: Path) -> RunFolder:
+    return made(RunFolder(tmp_path / "runs", "t/a/k"))
+
+
+def made(folder: RunFolder) -> RunFolder:
+    folder.path.mkdir(parents=True)
+    return folder
 
 
 def config(**run: Any) -> Config:
     return {"seed": 0, "vectorize": [], "run": {"force": False, "threads": 8, **run}}
 
 
-def task(tmp_path: Path, name: str = "note", **run: Any) -> Task:
-    return Task(config(**run), tmp_path / f"{name}.json")
+def end(folder: RunFolder, status: str, reason: str | None = None) -> None:
+    folder.end({"status": status, "reason": reason, "last": {"d": 0.5}, "metric": "d"}, None)
 
 
-def summary(folder: Path, status: str, reason: str | None = None) -> None:
-    record.write_json(folder / "summary.json", {"status": status, "reason": reason, "last": {}})
+def planned(number: int, name: str, **more: Any) -> Planned:
+    return Planned(number, f"w{number}", folder=RunFolder(Path(), name), **more)
 
 
-def status(folder: Path, word: str, reason: str = "why") -> None:
-    record.write_json(folder / "status.json", {"status": word, "reason": reason})
+ABOUT = (3, "seed=3", "t/a/k")
 
 
-def test_what_is_found_in_a_folder(folder: Path) -> None:
-    """summary.json says more than status.json, and that more than a lock."""
-    assert sweep.found(folder) == ("lost", "its process ended without a word")
-    with lock.held(folder):
-        what, why = sweep.found(folder)
-        assert what == "busy"
-        assert str(why).startswith(f"being written by process {os.getpid()} on ")
-        status(folder, "preempted", "stopped by SIGTERM")
-        assert sweep.found(folder) == ("preempted", "stopped by SIGTERM")
-    summary(folder, "done")
-    assert sweep.found(folder) == ("done", None)
-    summary(folder, "diverged", "x")
-    assert sweep.found(folder) == ("diverged", "x")
+def test_what_became_of_a_run(folder: RunFolder, tmp_path: Path) -> None:
+    """What its job says, under its number, words and name."""
+    run = Planned(3, "seed=3", config(), folder)
+    job = Job(config(), folder, tmp_path / "note.json")
+    assert sweep.after(run, job) == Outcome(*ABOUT, "interrupted", "not begun")
+    job.note.write_text("")
+    assert sweep.after(run, job) == Outcome(*ABOUT, "lost", "its process ended without a word")
+    end(folder, "diverged", "x is not finite")
+    assert sweep.after(run, job) == Outcome(*ABOUT, "diverged", "x is not finite")
+    job.say("refused", "no such setting")
+    assert sweep.after(run, job) == Outcome(*ABOUT, "refused", "no such setting")
 
 
-def test_who_is_lost_has_begun_and_said_nothing(folder: Path, tmp_path: Path) -> None:
-    one = task(tmp_path)
-    assert (one.begun, sweep.lost(one)) == (False, False)
-    one.note.touch()
-    assert (one.begun, sweep.lost(one)) == (True, True)
-    status(folder, "preempted")
-    assert not sweep.lost(one)
-    (folder / "status.json").unlink()
-    one.say("busy", "x")
-    assert not sweep.lost(one)
-    beside = task(tmp_path, "other")._replace(others=(one,))
-    assert not sweep.lost(beside)
-    one.note.write_text("")
-    assert sweep.lost(beside)  # of runs in lanes, any
+def test_a_line_for_each_run_that_is_over(folder: RunFolder, tmp_path: Path) -> None:
+    """With the metric of one that is done, and the reason of any other."""
+    job = Job(config(), folder, tmp_path / "note.json")
+    assert sweep.line(job) == "t/a/k: interrupted: not begun"
+    job.say("busy", "being written by x")
+    assert sweep.line(job) == "t/a/k: busy: being written by x"
+    job.note.write_text("{}")
+    folder.end(
+        {"status": "done", "reason": None, "last": {"val_loss": 0.123456}, "metric": "val_loss",
+         "name": "t/a/k"}, None,
+    )  # fmt: skip
+    assert sweep.line(job) == "t/a/k: val loss 0.1235"
+    folder.end(
+        {"status": "diverged", "reason": "x is not finite", "last": {"val_loss": None},
+         "metric": "val_loss", "name": "t/a/k"}, None,
+    )  # fmt: skip
+    assert sweep.line(job) == "t/a/k: x is not finite"
 
 
-def test_who_was_stopped_says_so_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep, "place", lambda config: ("", tmp_path / config["name"]))
-    for name, word in (("a", "preempted"), ("b", "interrupted")):
-        (tmp_path / name).mkdir()
-        status(tmp_path / name, word)
-    a, b = (Task({"name": name}, tmp_path / f"{name}.json") for name in "ab")
-    assert [sweep.stopped(t) for t in (a, b)] == [True, False]
-    assert sweep.stopped(b._replace(others=(a,)))
-    assert not sweep.stopped(b._replace(others=(b,)))
-
-
-JOB = Job(3, "seed=3", config(), "t/a/k", Path("run"))
-
-
-def test_what_became_of_a_run(folder: Path, tmp_path: Path) -> None:
-    """Its note first, where it came to no folder; then its folder; else it was not begun."""
-    job, one = JOB._replace(folder=folder), task(tmp_path)
-    about = (3, "seed=3", "t/a/k")
-    assert sweep.after(job, one) == Outcome(*about, "interrupted", "not begun")
-    one.note.write_text("")
-    assert sweep.after(job, one) == Outcome(*about, "lost", "its process ended without a word")
-    one.note.write_text("{}")
-    summary(folder, "diverged", "x is not finite")
-    assert sweep.after(job, one) == Outcome(*about, "diverged", "x is not finite")
-    one.note.unlink()  # its folder tells, begun or not
-    assert sweep.after(job, one) == Outcome(*about, "diverged", "x is not finite")
-    one.say("refused", "no such setting")
-    assert json.loads(one.note.read_text()) == {"status": "refused", "reason": "no such setting"}
-    assert sweep.after(job, one) == Outcome(*about, "refused", "no such setting")
-    one.note.write_text("{")
-    assert sweep.after(job, one).status == "diverged"
-
-
-def test_a_note_that_does_not_fit_is_no_error(tmp_path: Path) -> None:
-    Task(config(), tmp_path / "no" / "note.json").say("failed", "x")
-
-
-def test_what_is_known_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    about = (3, "seed=3", "t/a/k")
-    job = JOB._replace(folder=folder)
+def test_what_is_known_before(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Planned(3, "seed=3", config(), folder)
     ended: Any = None
+    changed: str | None = None
     monkeypatch.setattr(sweep, "ended_before", lambda config, folder: ended)
-    assert sweep.before(job) is None
+    monkeypatch.setattr(sweep, "since", lambda config, folder: changed)
+    assert sweep.before(run) is None
     ended = print
-    summary(folder, "done")
-    assert sweep.before(job) == Outcome(*about, "skipped", None)
-    summary(folder, "diverged", "x")
-    assert sweep.before(job) == Outcome(*about, "diverged", "x")
-    refused = Job(4, "seed=x", refused="seed=x: no number")
+    end(folder, "done")
+    assert sweep.before(run) == Outcome(*ABOUT, "skipped", None)
+    changed = "its code has changed since"
+    assert sweep.before(run) == Outcome(*ABOUT, "skipped", changed)
+    end(folder, "diverged", "x")
+    assert sweep.before(run) == Outcome(*ABOUT, "diverged", "x")
+    refused = Planned(4, "seed=x", refused="seed=x: no number")
     assert sweep.before(refused) == Outcome(4, "seed=x", None, "refused", "seed=x: no number")
+    (folder.path / "summary.json").write_text("{")
+    outcome = sweep.before(run)
+    assert outcome is not None
+    assert (outcome[:4], "is damaged" in str(outcome.reason)) == ((*ABOUT, "refused"), True)
 
-    def damaged(config: Config, folder: Path) -> None:
+    def damaged(config: Config, folder: RunFolder) -> None:
         raise BadSetting("summary.json is damaged")
 
     monkeypatch.setattr(sweep, "ended_before", damaged)
-    assert sweep.before(job) == Outcome(*about, "refused", "summary.json is damaged")
+    assert sweep.before(run) == Outcome(*ABOUT, "refused", "summary.json is damaged")
+
+
+def test_a_run_that_is_skipped_says_what_has_changed_in_its_code(folder: RunFolder) -> None:
+    """Which files: as digests in its environment tell; nothing of one that does not know."""
+    node = {"_target_": "tasks.toy.toy_minimax"}
+    method = {"_target_": "algorithms.games.gradient.optimistic_gd"}
+    run = Planned(
+        3, "seed=3",
+        {**config(), "task": node, "algorithm": method, "run": {"force": False, "retry_failed": 0}},
+        folder,
+    )  # fmt: skip
+    assert run.config is not None
+    end(folder, "done")
+    now = source(run.config)["files"]
+    for old, remark in (
+        (None, None),
+        (now, None),
+        ({**now, "bench/run.py": "0" * 10}, "bench/run.py"),
+    ):
+        about = {"device": "cpu", "threads": 1, "data": {}}
+        folder.describe(about | ({} if old is None else {"source": {"files": old}}))
+        outcome = sweep.before(run)
+        assert outcome is not None
+        assert outcome.status == "skipped"
+        if remark is None:
+            assert outcome.reason is None
+        else:
+            assert outcome.reason == (
+                f"this run is finished, but its code has changed since: {remark}; "
+                "run.force=true makes it anew"
+            )
 
 
 def test_a_run_that_is_there_twice_is_made_once() -> None:
     """The first is made; one that is known already has no twin."""
-    jobs = [Job(k, f"w{k}", {}, name, Path()) for k, name in enumerate("abacab")]
-    jobs.append(Job(6, "w6", refused="bad"))
+    runs = [planned(k, name, config={}) for k, name in enumerate("abacab")]
+    runs.append(Planned(6, "w6", refused="bad"))
     known = Outcome(1, "w1", "b", "skipped", None)
     refused = Outcome(6, "w6", None, "refused", "bad")
     told: dict[int, Outcome | None] = dict.fromkeys(range(7)) | {1: known, 6: refused}
-    sweep.repeated(jobs, told)
+    sweep.repeated(runs, told)
     assert told[0] is told[3] is told[5] is None
     assert told[1] == known
     assert told[2] == Outcome(2, "w2", "a", "skipped", "the same run as #0")
@@ -155,21 +163,23 @@ def test_a_run_is_named_by_what_varies(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"own": list(own)}
 
     monkeypatch.setattr(sweep, "resolved", resolved)
-    monkeypatch.setattr(sweep, "place", lambda config: (config["own"][-1], Path("f")))
+    monkeypatch.setattr(sweep, "place", lambda config: RunFolder(Path("f"), config["own"][-1]))
 
-    def planned(*overrides: Sequence[str]) -> list[Job]:
+    def planned(*overrides: Sequence[str]) -> list[Planned]:
         return sweep.planned(lambda own: own, overrides)  # type: ignore[arg-type, return-value]
 
     grid = [("task=t", f"seed={s}", f"algorithm.lr={lr}") for s in ("1", "x") for lr in ("2", "3")]
-    jobs = planned(*grid)
-    assert [job.words for job in jobs] == [
+    runs = planned(*grid)
+    assert [run.words for run in runs] == [
         "seed=1 algorithm.lr=2", "seed=1 algorithm.lr=3", "seed=x algorithm.lr=2",
         "seed=x algorithm.lr=3",
     ]  # fmt: skip
-    assert [job.number for job in jobs] == [0, 1, 2, 3]
-    assert jobs[1] == Job(1, jobs[1].words, {"own": list(grid[1])}, "algorithm.lr=3", Path("f"))
-    assert jobs[2] == Job(2, jobs[2].words, refused="seed=x: no number")
-    assert [job.words for job in planned(("task=t", "seed=1"))] == ["task=t seed=1"]
+    assert [run.number for run in runs] == [0, 1, 2, 3]
+    there = RunFolder(Path("f"), "algorithm.lr=3")
+    assert runs[1] == Planned(1, runs[1].words, {"own": list(grid[1])}, there)
+    assert [run.name for run in runs] == ["algorithm.lr=2", "algorithm.lr=3", None, None]
+    assert runs[2] == Planned(2, runs[2].words, refused="seed=x: no number")
+    assert [run.words for run in planned(("task=t", "seed=1"))] == ["task=t seed=1"]
     assert planned() == []
 
 
@@ -181,19 +191,24 @@ def test_workers_share_the_cores(
     workers: int, cores: int, threads: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
-    job = Job(0, "", config(threads=threads))
-    sweep.share([Job(1, "", refused="x"), job], ["seed=1"], workers)
-    assert job.config is not None
-    assert job.config["run"]["threads"] == expected
-    asked = Job(0, "", config(threads=threads))
+    run = Planned(0, "", config(threads=threads))
+    sweep.share([Planned(1, "", refused="x"), run], ["seed=1"], workers)
+    assert run.config is not None
+    assert run.config["run"]["threads"] == expected
+    asked = Planned(0, "", config(threads=threads))
     sweep.share([asked], ["seed=1", f"run.threads={threads}"], workers)
     assert asked.config is not None
     assert asked.config["run"]["threads"] == threads
 
 
-def test_runs_side_by_side_are_one_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = [
-        Task({"vectorize": ["seed"] if k else [], "k": k}, tmp_path / str(k), (f"a={k}",))
+def test_runs_side_by_side_are_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [
+        Job(
+            {"vectorize": ["seed"] if k else [], "k": k},
+            RunFolder(tmp_path, f"t/a/{k}"),
+            tmp_path / str(k),
+            (f"a={k}",),
+        )
         for k in range(4)
     ]
     seen: list[Any] = []
@@ -203,120 +218,11 @@ def test_runs_side_by_side_are_one_task(tmp_path: Path, monkeypatch: pytest.Monk
         return [[0], [1, 3], [2]]
 
     monkeypatch.setattr(lanes, "together", together)
-    found = sweep.bundled(tasks)
+    found = sweep.bundled(jobs)
     assert seen == [([0, 1, 2, 3], [(f"a={k}",) for k in range(4)])]
-    assert found == [tasks[0], tasks[1]._replace(others=(tasks[3],)), tasks[2]]
-    assert sweep.bundled(tasks[:1]) == tasks[:1]
+    assert found == [jobs[0], jobs[1]._replace(others=(jobs[3],)), jobs[2]]
+    assert sweep.bundled(jobs[:1]) == jobs[:1]
     assert len(seen) == 1  # without a setting to vectorise nobody is asked
-    stamped = found[1].stamped(7)
-    assert (stamped.since, [other.since for other in stamped.others]) == (7, [7])
-    assert stamped.others[0].note == tasks[3].note
-
-
-def test_a_run_has_begun_since_its_sweep_did(folder: Path, tmp_path: Path) -> None:
-    one = task(tmp_path)
-    assert not sweep.begun_since(one._replace(since=0))
-    made = folder / "environment.json"
-    made.touch()
-    at = made.stat().st_mtime_ns
-    assert [sweep.begun_since(one._replace(since=at + k)) for k in (-1, 0, 1)] == [
-        True, True, False,
-    ]  # fmt: skip
-
-
-Failure = tuple[Exception, str, str]
-FAILURES: list[Failure] = [
-    (lock.Busy("run is being written by x"), "busy", ""),
-    (BadSetting("no such setting"), "refused", "bench: no such setting\n"),
-    (OSError(28, "No space left"), "failed", "bench: OSError: [Errno 28] No space left\n"),
-    (ArithmeticError("bad\nluck"), "failed", "Traceback"),
-]
-
-
-@pytest.mark.parametrize(("error", "word", "said"), FAILURES, ids=str)
-def test_a_run_of_a_sweep_that_fails_is_noted(
-    error: Exception,
-    word: str,
-    said: str,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fails(config: Config, brief: bool) -> int:
-        raise error
-
-    monkeypatch.setattr(sweep, "perform", fails)
-    one = task(tmp_path)
-    sweep.one(one)
-    noted = json.loads(one.note.read_text())
-    assert noted["status"] == word
-    assert noted["reason"] in (
-        str(error),
-        f"{type(error).__name__}: {' '.join(str(error).split())}",
-    )
-    err = capsys.readouterr().err
-    assert err == said or (said == "Traceback" and said in err)
-
-
-@pytest.mark.parametrize(
-    ("force", "begun", "again"),
-    [(True, False, True), (True, True, False), (False, False, False), (False, True, False)],
-)
-def test_what_is_to_start_again_does_so_unless_it_has_begun(
-    force: bool,
-    begun: bool,
-    again: bool,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """So for a run by itself and for lanes; the note is empty while they are made."""
-    made: list[Any] = []
-
-    def perform(config: Config, brief: bool) -> int:
-        made.append((config["run"]["force"], brief, one.note.read_text(), config["seed"]))
-        return 0
-
-    def beside(configs: Sequence[Config], say: Callable[[int, str, str], None]) -> None:
-        made.append([config["run"]["force"] for config in configs])
-        assert [t.note.read_text() for t in (one, other)] == ["", ""]
-        say(0, "", "")
-        say(1, "refused", "no graph")
-
-    monkeypatch.setattr(sweep, "perform", perform)
-    monkeypatch.setattr(lanes, "perform", beside)
-    if begun:
-        (folder / "environment.json").touch()
-    one, other = task(tmp_path, force=force), task(tmp_path, "other", force=force)
-    sweep.one(one)
-    assert made == [(again, True, "", 0)]
-    assert one.note.read_text() == "{}"
-    assert one.config["run"]["force"] is force
-    sweep.one(one._replace(others=(other,)))
-    assert made[1:] == [[again, again]]
-    assert one.note.read_text() == "{}"
-    assert json.loads(other.note.read_text()) == {"status": "refused", "reason": "no graph"}
-    assert capsys.readouterr().err == "bench: no graph\n"
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left"), ArithmeticError("bad luck")])
-def test_lanes_that_fail_are_told(
-    error: Exception,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def fails(configs: Sequence[Config], say: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(lanes, "perform", fails)
-    sweep.side_by_side([task(tmp_path), task(tmp_path, "other")])
-    said = capsys.readouterr().err
-    assert ("Traceback" in said) == isinstance(error, ArithmeticError)
-    assert str(error) in said
 
 
 @pytest.mark.parametrize(
@@ -376,11 +282,31 @@ def test_words_below_a_table_are_plain_on_a_terminal_too(
     assert counted == "1 runs: 1 done"
 
 
+def test_a_table_of_many_counts_what_its_skipped_runs_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have no rows of their own: that the code of some has changed would be lost."""
+    why = ["its code has changed", None, "its code has changed", "the same run as #0", None]
+    ends = [Outcome(k, f"seed={k}", "n", "skipped", reason) for k, reason in enumerate(why)]
+    assert shown(ends, tmp_path / "s", capsys) == [
+        "2 skipped: its code has changed",
+        "1 skipped: the same run as #0",
+        "5 runs: 5 skipped",
+    ]
+    few = shown(ends[:3], tmp_path / "s", capsys)  # whose rows have it
+    assert not any("skipped:" in line for line in few)
+    assert few[2].split(maxsplit=3)[3].strip() == "its code has changed"
+
+
 def test_a_table_of_many_shows_what_is_not_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["done", "skipped", "busy", "lost", "preempted", "interrupted", "done"]
-    ends = [Outcome(k, f"seed={k}", "n", word, word) for k, word in enumerate(words)]
+    well = ("done", "skipped")
+    ends = [
+        Outcome(k, f"seed={k}", "n", word, None if word in well else word)
+        for k, word in enumerate(words)
+    ]
     lines = shown(ends, tmp_path / "s", capsys)
     assert [line.split()[0] for line in lines[2:5]] == ["2", "3", "4"]
     assert lines[5] == f"... and 1 more in {tmp_path / 's' / 'sweep.summary.json'}"
@@ -389,8 +315,8 @@ def test_a_table_of_many_shows_what_is_not_well(
     ]  # and nothing to try again
     failed = [Outcome(0, "", "n", "failed", "x")]
     assert shown(failed, tmp_path / "s", capsys)[-1].startswith("run.retry_failed=true")
-    well = [Outcome(k, f"seed={k}", "n", "done", None) for k in range(4)]
-    assert shown(well, tmp_path / "s", capsys) == ["4 runs: 4 done"]
+    ends = [Outcome(k, f"seed={k}", "n", "done", None) for k in range(4)]
+    assert shown(ends, tmp_path / "s", capsys) == ["4 runs: 4 done"]
 
 
 class Sweep:
@@ -399,26 +325,24 @@ class Sweep:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int = 1):
         self.tmp_path, self.folder = tmp_path, tmp_path / "sweep"
-        self.started: list[Task] = []
-        self.happens: Callable[[Task], None] = self.well
+        self.started: list[Job] = []
+        self.happens: Callable[[Job], None] = self.well
         names = ["n0", None, "n2", "n3", "n0"]
-        self.jobs = [
-            Job(k, f"seed={k}", config(), name, tmp_path / str(name))
+        self.runs = [
+            Planned(k, f"seed={k}", config(), RunFolder(tmp_path, f"t/a/{name}"))
             if name
-            else Job(k, f"seed={k}", refused="seed=1: bad")
+            else Planned(k, f"seed={k}", refused="seed=1: bad")
             for k, name in enumerate(names)
         ]
-        for job in self.jobs:
-            if job.config is not None:
-                job.config["seed"], job.config["vectorize"] = job.number % 4, ["algorithm.lr"]
-        (tmp_path / "n2").mkdir()
-        summary(tmp_path / "n2", "done")
+        for run in self.runs:
+            if run.config is not None:
+                run.config["seed"], run.config["vectorize"] = run.number % 4, ["algorithm.lr"]
+        end(made(RunFolder(tmp_path, "t/a/n2")), "done")
         monkeypatch.setattr(
-            sweep, "planned", lambda compose, overrides: self.jobs[: len(overrides)]
+            sweep, "planned", lambda compose, overrides: self.runs[: len(overrides)]
         )
-        monkeypatch.setattr(sweep, "place", lambda config: ("", tmp_path / f"n{config['seed']}"))
         monkeypatch.setattr(
-            sweep, "ended_before", lambda config, folder: print if folder.exists() else None
+            sweep, "ended_before", lambda config, folder: print if folder.path.exists() else None
         )
         monkeypatch.setattr(lanes, "together", self.together)
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
@@ -429,18 +353,21 @@ class Sweep:
         self.apart = list(apart)
         return [[k] for k in range(len(configs))]
 
-    def carried(self, tasks: Sequence[Task], folder: Path) -> None:
+    def carried(self, jobs: Sequence[Job], folder: Path, ended: launchers.Ended) -> None:
         assert folder == self.folder
         assert OmegaConf.load(folder / "multirun.yaml").hydra.sweep.dir == str(self.folder)
-        for each in tasks:
+        for each in jobs:
             self.started.append(each)
             self.happens(each)
+            ended(each)
 
-    def well(self, each: Task) -> None:
+    def well(self, each: Job) -> None:
         each.note.write_text("{}")
-        made = sweep.place(each.config)[1]
-        made.mkdir()
-        summary(made, "done")
+        each.folder.path.mkdir(parents=True)
+        each.folder.end(
+            {"status": "done", "reason": None, "last": {"d": each.config["seed"]}, "metric": "d",
+             "name": each.folder.name}, None,
+        )  # fmt: skip
 
     def __call__(self, runs: int = 5) -> int:
         folder = self.tmp_path / "sweep"
@@ -466,60 +393,62 @@ class Sweep:
 def test_a_sweep_makes_what_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch)
-    assert made() == codes.FAILED  # for the one that is refused
-    assert made.ends == ["done", "refused", "skipped", "done", "skipped"]
-    assert [each.config["seed"] for each in made.started] == [0, 3]
-    notes = made.folder / "notes"
-    assert [each.note for each in made.started] == [notes / "0.json", notes / "3.json"]
-    assert made.apart == [("seed=0",), ("seed=3",)]  # not what is to vectorise
-    since = (made.folder / "multirun.yaml").stat().st_mtime_ns
-    assert {each.since for each in made.started} == {since}
-    assert {each.config["run"]["threads"] for each in made.started} == {8}  # one worker
+    whole = Sweep(tmp_path, monkeypatch)
+    assert whole() == codes.FAILED  # for the one that is refused
+    assert whole.ends == ["done", "refused", "skipped", "done", "skipped"]
+    assert [each.config["seed"] for each in whole.started] == [0, 3]
+    notes = whole.folder / "notes"
+    assert [each.note for each in whole.started] == [notes / "0.json", notes / "3.json"]
+    assert whole.apart == [("seed=0",), ("seed=3",)]  # not what is to vectorise
+    since = (whole.folder / "multirun.yaml").stat().st_mtime_ns
+    assert {each.since for each in whole.started} == {since}
+    assert {each.config["run"]["threads"] for each in whole.started} == {8}  # one worker
     assert not notes.exists()
-    assert capsys.readouterr().err == "bench: seed=1: seed=1: bad\n"
+    told = capsys.readouterr()
+    assert told.err == "bench: seed=1: seed=1: bad\n"
+    assert told.out.splitlines()[:2] == ["t/a/n0: d 0", "t/a/n3: d 3"]  # a line as each is over
 
 
 def test_workers_of_a_sweep_share_the_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch, workers=2)
-    made()
-    assert {each.config["run"]["threads"] for each in made.started} == {2}
+    whole = Sweep(tmp_path, monkeypatch, workers=2)
+    whole()
+    assert {each.config["run"]["threads"] for each in whole.started} == {2}
 
 
 def test_a_sweep_that_is_stopped_tells_what_became_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch)
+    whole = Sweep(tmp_path, monkeypatch)
 
-    def interrupted(each: Task) -> None:
+    def interrupted(each: Job) -> None:
         each.note.write_text("")
         raise KeyboardInterrupt
 
-    made.happens = interrupted
+    whole.happens = interrupted
     with pytest.raises(KeyboardInterrupt):
-        made()
-    assert made.ends == ["lost", "refused", "skipped", "interrupted", "skipped"]
-    assert not (made.folder / "notes").exists()
+        whole()
+    assert whole.ends == ["lost", "refused", "skipped", "interrupted", "skipped"]
+    assert not (whole.folder / "notes").exists()
 
 
 def test_a_sweep_with_nothing_to_do_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch)
-    made.jobs = [made.jobs[2]._replace(number=0)]
-    assert made(1) == codes.DONE
-    assert (made.started, made.ends) == ([], ["skipped"])
+    whole = Sweep(tmp_path, monkeypatch)
+    whole.runs = [whole.runs[2]._replace(number=0)]
+    assert whole(1) == codes.DONE
+    assert (whole.started, whole.ends) == ([], ["skipped"])
 
 
 def test_a_sweep_whose_every_run_is_refused_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch)
-    made.jobs = [made.jobs[1]._replace(number=0)]
-    assert made(1) == codes.REFUSED
-    assert not made.folder.exists()
+    whole = Sweep(tmp_path, monkeypatch)
+    whole.runs = [whole.runs[1]._replace(number=0)]
+    assert whole(1) == codes.REFUSED
+    assert not whole.folder.exists()
 
 
 def test_a_sweep_of_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,22 +459,146 @@ def test_a_sweep_of_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_two_sweeps_of_one_second_have_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch)
-    made.folder.mkdir()
-    made.folder = tmp_path / f"sweep-{os.getpid()}"
+    whole = Sweep(tmp_path, monkeypatch)
+    whole.folder.mkdir()
+    whole.folder = tmp_path / f"sweep-{os.getpid()}"
     monkeypatch.setattr(sweep.OmegaConf, "save", lambda master, path: path.write_text(""))
-    made.carried = lambda tasks, folder: None  # type: ignore[method-assign]
-    monkeypatch.setattr(sweep, "build", lambda node: launchers.Launcher(made.carried))
-    made()
-    assert made.ends == ["interrupted", "refused", "skipped", "interrupted", "skipped"]
+    whole.carried = lambda jobs, folder, ended: None  # type: ignore[method-assign]
+    monkeypatch.setattr(sweep, "build", lambda node: launchers.Launcher(whole.carried))
+    whole()
+    assert whole.ends == ["interrupted", "refused", "skipped", "interrupted", "skipped"]
 
 
 def test_a_sweep_that_cannot_be_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Sweep(tmp_path, monkeypatch)
-    made.tmp_path = tmp_path / "file"
-    made.tmp_path.touch()
+    whole = Sweep(tmp_path, monkeypatch)
+    whole.tmp_path = tmp_path / "file"
+    whole.tmp_path.touch()
     with pytest.raises(BadSetting, match=r"run\.root: cannot write .*file.* for another place"):
-        made()
-    assert made.started == []
+        whole()
+    assert whole.started == []
+
+
+def test_lanes_that_are_over_have_a_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Sweep(tmp_path, monkeypatch)
+    monkeypatch.setattr(lanes, "together", lambda configs, apart: [[0, 1]])
+
+    def both(each: Job) -> None:
+        assert [other.config["seed"] for other in each.others] == [3]
+        for one in each.all:
+            whole.well(one)
+
+    whole.happens = both
+    assert whole() == codes.FAILED
+    assert capsys.readouterr().out.splitlines()[:2] == ["t/a/n0: d 0", "t/a/n3: d 3"]
+
+
+@pytest.fixture
+def composer() -> Iterator[Callable[[], Composer]]:
+    """Composers that know nothing yet."""
+    master = OmegaConf.create(
+        {"hydra": {"job": {"config_name": "config"}, "overrides": {"hydra": []}}}
+    )
+    assert isinstance(master, DictConfig)
+    with initialize_config_module("conf", version_base="1.3"):
+        yield lambda: Composer(GlobalHydra.instance().config_loader(), master)
+
+
+TOY = ("task=toy_minimax", "algorithm=optimistic_gd")
+SWEEPS: dict[str, list[tuple[str, ...]]] = {
+    "values": [(*TOY, f"seed={k}", f"algorithm.lr={lr}") for k in (1, 2) for lr in (0.1, 0.2)],
+    "fewer values": [
+        (*TOY, "seed=3", "algorithm.lr=0.3"), (*TOY, "seed=4"), (*TOY,),
+        (*TOY, "algorithm.lr=0.5"), (*TOY, "run.steps=3"),
+    ],
+    "other words for one value": [
+        (*TOY, "algorithm.batch=8"), (*TOY, "algorithm.batch=null"), (*TOY, "algorithm.batch=16"),
+        (*TOY, "algorithm.batch='a b'"), (*TOY, "algorithm.batch=${seed}"),
+        (*TOY, "algorithm.batch=true"),
+    ],
+    "lists": [(*TOY, f"task.start={start}") for start in ("[1.0,2.0]", "[3.0]", "7", "[1.0,2.0]")],
+    "mappings": [
+        ("algorithm=bome", "algorithm.outer={lr:0.5}"),
+        ("algorithm=bome", "algorithm.outer={momentum:0.25}"),
+        ("algorithm=bome", "algorithm.outer.lr=0.75"),
+        ("algorithm=bome", "algorithm.outer={lr:0.5,momentum:0.25}"),
+    ],
+    "plain after a mapping": [
+        ("algorithm=bome", "run.until={a:1}"), ("algorithm=bome", "run.until=b"),
+        ("algorithm=bome", "run.until={c:2}"), ("algorithm=bome", "run.until=null"),
+    ],
+    "deletions": [
+        (*TOY, "~run.dtype"), (*TOY, "run.dtype=float64"), (*TOY,), (*TOY, "~algorithm.stale"),
+        (*TOY, "algorithm.stale=3"), (*TOY, "~algorithm.stale=10"), (*TOY, "algorithm.stale=4"),
+    ],
+    "additions": [
+        (*TOY, "+run.more=1"), (*TOY, "+run.other=2"), (*TOY, "++run.more=3"), (*TOY,),
+        (*TOY, "+run.more={a:1}"), (*TOY, "+run.more={b:1}"), (*TOY, "seed=1"),
+    ],
+    "groups": [
+        (f"task={task}", f"algorithm={algorithm}", f"seed={seed}")
+        for task in ("toy_minimax", "toy_coreset")
+        for algorithm in ("optimistic_gd", "bome")
+        for seed in (1, 2)
+    ],
+    "groups of a part": [
+        ("algorithm=bome", f"descent@algorithm.outer={rule}", "algorithm.outer.lr=0.5")
+        for rule in ("default", "clamped", "default")
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sweeps", SWEEPS.values(), ids=SWEEPS)
+def test_a_configuration_that_is_used_again_is_as_a_fresh_one(
+    sweeps: list[tuple[str, ...]], composer: Callable[[], Composer]
+) -> None:
+    """Nothing of the run before is left in it: it is what Hydra composes of the same words."""
+    compose, loader = composer(), GlobalHydra.instance().config_loader()
+    expected = {}
+    for overrides in sweeps:
+        whole = loader.load_configuration("config", list(overrides), run_mode=RunMode.RUN)
+        OmegaConf.set_struct(whole, False)
+        del whole["hydra"]
+        expected[overrides] = OmegaConf.to_container(whole, resolve=True)
+    for overrides in (*sweeps, *reversed(sweeps)):
+        assert OmegaConf.to_container(compose(overrides), resolve=True) == expected[overrides]
+
+
+def test_only_values_that_replace_another_are_put_into_one_configuration(
+    composer: Callable[[], Composer],
+) -> None:
+    """A copy for each of thousands of runs would take longer than all else of their planning."""
+    compose = composer()
+    first = compose((*TOY, "seed=1", "algorithm.lr=0.1"))
+    assert compose((*TOY, "seed=2", "algorithm.lr=0.2")) is first
+    assert compose((*TOY, "seed=2")) is not first
+    added = compose((*TOY, "+run.more=1"))
+    assert compose((*TOY, "+run.more=1")) is not added
+    assert len(compose.bases) == 1
+
+
+def test_a_word_that_is_no_setting_is_refused_by_a_used_configuration_too(
+    composer: Callable[[], Composer],
+) -> None:
+    compose = composer()
+    compose((*TOY, "seed=1"))
+    for _ in range(2):
+        with pytest.raises((HydraException, OmegaConfBaseException), match="nope"):
+            compose((*TOY, "run.nope=1"))
+    assert compose((*TOY, "seed=2")).seed == 2
+
+
+def test_the_folder_of_runs_is_the_environments(
+    composer: Callable[[], Composer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is looked up once; a word of the command line goes before it."""
+    monkeypatch.setenv("BENCH_RUNS", str(tmp_path))
+    compose = composer()
+    assert compose((*TOY, "seed=1")).run.root == str(tmp_path)
+    monkeypatch.setenv("BENCH_RUNS", "elsewhere")
+    assert compose((*TOY, "seed=2")).run.root == str(tmp_path)
+    assert compose((*TOY, "seed=2", "run.root=mine")).run.root == "mine"
+    assert compose((*TOY, "seed=2")).run.root == str(tmp_path)

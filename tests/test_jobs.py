@@ -1,0 +1,371 @@
+"""A run as a job: what its folder and its note say became of it, and how a process makes it."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import jobs, lanes, launch, lock, stop
+from bench.folder import RunFolder, State
+from bench.jobs import Job
+from bench.settings import BadSetting
+
+Config = dict[str, Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run folder that nobody has begun; its path is there."""
+    found = RunFolder(tmp_path / "runs", "t/a/k")
+    found.path.mkdir(parents=True)
+    return found
+
+
+def config(**run: Any) -> Config:
+    return {"seed": 0, "vectorize": [], "run": {"force": False, "threads": 8, **run}}
+
+
+def job(folder: RunFolder, note: str = "note", **run: Any) -> Job:
+    return Job(config(**run), folder, folder.root.parent / f"{note}.json")
+
+
+def begin(folder: RunFolder) -> None:
+    """What a run writes first."""
+    folder.describe({"device": "cpu", "threads": 1, "data": {}})
+
+
+def end(folder: RunFolder, status: str = "done", reason: str | None = None) -> None:
+    folder.end({"status": status, "reason": reason, "last": {}}, None)
+
+
+LOST = State("lost", "its process ended without a word")
+
+
+def test_what_a_folder_says(folder: RunFolder) -> None:
+    """summary.json says more than status.json, that more than a lock, and a run that has begun is
+    lost where none of them is there."""
+    assert folder.state() == RunFolder(folder.root, "t/a/none").state() == State("missing")
+    with folder.lock():
+        assert folder.state().status == "busy"
+    begin(folder)
+    assert folder.state() == LOST
+    with folder.lock():
+        what, why = folder.state()
+        assert what == "busy"
+        assert str(why).startswith(f"being written by process {os.getpid()} on ")
+        folder.leave("preempted", "stopped by SIGTERM")
+        assert folder.state() == ("preempted", "stopped by SIGTERM")
+    end(folder)
+    assert folder.state() == ("done", None)
+    end(folder, "diverged", "x")
+    assert folder.state() == ("diverged", "x")
+    (folder.path / "summary.json").write_text("{")
+    with pytest.raises(BadSetting, match=r"summary\.json is damaged"):
+        folder.state()
+
+
+def test_a_run_has_ended_when_its_summary_says_how() -> None:
+    ended = {word: State(word).ended for word in ("done", "diverged", "failed", "busy", "lost")}
+    assert ended == {"done": True, "diverged": True, "failed": False, "busy": False, "lost": False}
+
+
+def test_a_note_tells_before_the_folder_does(folder: RunFolder) -> None:
+    """An empty one, {} and one that was cut short leave it to the folder."""
+    one = job(folder)
+    assert one.said() is None
+    for content in ("", "{}", "{", '{"status": "refu'):
+        one.note.write_text(content)
+        assert one.said() is None
+    one.say("refused", "no such setting")
+    assert json.loads(one.note.read_text()) == {"status": "refused", "reason": "no such setting"}
+    assert one.said() == State("refused", "no such setting")
+
+
+def test_what_became_of_a_run(folder: RunFolder) -> None:
+    """Its note first, where it came to no folder; then its folder; else it was not begun."""
+    one = job(folder)
+    assert one.state() == State("interrupted", "not begun")
+    one.note.write_text("")
+    assert one.state() == LOST  # killed before it came to its folder
+    begin(folder)
+    assert one.state() == LOST
+    one.note.unlink()  # what is lost there is of another day
+    assert one.state() == State("interrupted", "not begun")
+    with folder.lock():
+        assert one.state().status == "busy"
+    one.note.write_text("{}")
+    end(folder, "diverged", "x is not finite")
+    assert one.state() == State("diverged", "x is not finite")
+    one.note.unlink()  # its folder tells, begun or not
+    assert one.state() == State("diverged", "x is not finite")
+    one.say("refused", "no such setting")
+    assert one.state() == State("refused", "no such setting")
+    one.note.write_text("{")
+    assert one.state().status == "diverged"
+
+
+def test_a_note_that_does_not_fit_is_no_error(folder: RunFolder) -> None:
+    Job(config(), folder, folder.root / "no" / "note.json").say("failed", "x")
+
+
+def test_who_is_lost_has_begun_and_said_nothing(folder: RunFolder) -> None:
+    one = job(folder)
+    assert (one.begun, jobs.lost(one)) == (False, False)
+    one.note.touch()
+    assert (one.begun, jobs.lost(one)) == (True, True)
+    begin(folder)
+    assert jobs.lost(one)
+    folder.leave("preempted", "why")
+    assert not jobs.lost(one)
+    (folder.path / "status.json").unlink()
+    one.say("busy", "x")
+    assert not jobs.lost(one)
+    beside = job(folder, "other")._replace(others=(one,))
+    assert not jobs.lost(beside)
+    one.note.write_text("")
+    assert jobs.lost(beside)  # of runs in lanes, any
+
+
+def test_who_was_stopped_says_so_in_its_folder(tmp_path: Path) -> None:
+    pair = []
+    for name, word in (("a", "preempted"), ("b", "interrupted")):
+        folder = RunFolder(tmp_path, f"t/a/{name}")
+        folder.path.mkdir(parents=True)
+        folder.leave(word, "why")
+        pair.append(Job(config(), folder, tmp_path / f"{name}.json"))
+    a, b = pair
+    assert [jobs.stopped(each) for each in pair] == [True, False]
+    assert jobs.stopped(b._replace(others=(a,)))
+    assert not jobs.stopped(b._replace(others=(b,)))
+
+
+def test_jobs_in_lanes_are_stamped_together(folder: RunFolder) -> None:
+    one, other = job(folder), job(folder, "other")
+    stamped = one._replace(others=(other,)).stamped(7)
+    assert (stamped.since, [each.since for each in stamped.others]) == (7, [7])
+    assert [each.note for each in stamped.all] == [one.note, other.note]
+    assert one.all == (one,)
+
+
+def test_a_run_has_begun_since_its_job_was_started(folder: RunFolder) -> None:
+    assert not folder.begun_since(0)
+    begin(folder)
+    at = (folder.path / "environment.json").stat().st_mtime_ns
+    assert [folder.begun_since(at + k) for k in (-1, 0, 1)] == [True, True, False]
+
+
+FAILURES: list[tuple[Exception, str, str]] = [
+    (lock.Busy("run is being written by x"), "busy", ""),
+    (BadSetting("no such setting"), "refused", "bench: no such setting\n"),
+    (OSError(28, "No space left"), "failed", "bench: OSError: [Errno 28] No space left\n"),
+    (ArithmeticError("bad\nluck"), "failed", "Traceback"),
+]
+
+
+@pytest.mark.parametrize(("error", "word", "said"), FAILURES, ids=str)
+def test_a_run_that_fails_is_noted_and_stops_nothing(
+    error: Exception,
+    word: str,
+    said: str,
+    folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(config: Config, quiet: bool) -> int:
+        raise error
+
+    monkeypatch.setattr(launch, "perform", fails)
+    one = job(folder)
+    jobs.make(one)
+    noted = json.loads(one.note.read_text())
+    assert noted["status"] == word
+    assert noted["reason"] in (str(error), jobs.reason_of(error))
+    assert "\n" not in noted["reason"]
+    err = capsys.readouterr().err
+    assert err == said or (said == "Traceback" and said in err)
+
+
+def test_reasons_are_lines() -> None:
+    assert jobs.reason_of(ValueError("two\n lines")) == "ValueError: two lines"
+    assert jobs.reason_of(ValueError()) == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("force", "begun", "again"),
+    [(True, False, True), (True, True, False), (False, False, False), (False, True, False)],
+)
+def test_what_is_to_start_again_does_so_unless_it_has_begun(
+    force: bool,
+    begun: bool,
+    again: bool,
+    folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """So for a run by itself and for lanes; the note is empty while they are made."""
+    made: list[Any] = []
+
+    def perform(config: Config, quiet: bool) -> int:
+        made.append((config["run"]["force"], quiet, one.note.read_text(), config["seed"]))
+        return 0
+
+    def beside(configs: Sequence[Config], say: Callable[[int, str, str], None]) -> None:
+        made.append([config["run"]["force"] for config in configs])
+        assert [each.note.read_text() for each in (one, other)] == ["", ""]
+        say(0, "", "")
+        say(1, "refused", "no graph")
+
+    monkeypatch.setattr(launch, "perform", perform)
+    monkeypatch.setattr(lanes, "perform", beside)
+    if begun:
+        begin(folder)
+    one, other = job(folder, force=force), job(folder, "other", force=force)
+    jobs.make(one)
+    assert made == [(again, True, "", 0)]
+    assert one.note.read_text() == "{}"
+    assert one.config["run"]["force"] is force
+    jobs.make(one._replace(others=(other,)))
+    assert made[1:] == [[again, again]]
+    assert one.note.read_text() == "{}"
+    assert json.loads(other.note.read_text()) == {"status": "refused", "reason": "no graph"}
+    assert capsys.readouterr().err == "bench: no graph\n"
+
+
+def test_a_run_that_was_begun_by_an_earlier_command_starts_again(folder: RunFolder) -> None:
+    begin(folder)
+    at = (folder.path / "environment.json").stat().st_mtime_ns
+    one = job(folder, force=True)
+    assert jobs.once(one.stamped(at + 1))["run"]["force"] is True
+    assert jobs.once(one.stamped(at))["run"] == {**one.config["run"], "force": False}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), ArithmeticError("bad luck")])
+def test_lanes_that_fail_are_told(
+    error: Exception,
+    folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Their folders have the reason; without one they are lost, and made again one by one."""
+
+    def fails(configs: Sequence[Config], say: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(lanes, "perform", fails)
+    one, other = job(folder), job(folder, "other")
+    jobs.make(one._replace(others=(other,)))
+    said = capsys.readouterr().err
+    assert ("Traceback" in said) == isinstance(error, ArithmeticError)
+    assert str(error) in said
+    assert [each.state() for each in (one, other)] == [LOST, LOST]
+    folder.leave("failed", "bad luck")
+    assert one.state() == State("failed", "bad luck")
+
+
+@contextmanager
+def streams() -> Iterator[None]:
+    """sys.stdout and sys.stderr as a process has them: buffered, on descriptors 1 and 2."""
+    with (
+        open(1, "w", closefd=False, buffering=4096) as out,
+        open(2, "w", closefd=False, buffering=4096) as err,
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        yield
+
+
+def say(word: str) -> None:
+    """By this process and by one of its own, on both streams."""
+    print(f"{word} out")
+    print(f"{word} err", file=sys.stderr)
+    jobs.flush()
+    subprocess.run(["sh", "-c", f"echo {word} child out; echo {word} child err >&2"], check=True)
+    print(f"{word} last")  # it stays in the buffer
+
+
+def test_a_job_with_a_log_writes_there(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What this process and its children write meanwhile, also when the run fails; nothing of
+    before and after. A second job adds to the log of the first."""
+    log = folder.root / "logs" / "a.log"
+
+    def perform(config: Config, quiet: bool) -> int:
+        say("in")
+        if config["seed"]:
+            raise ArithmeticError("bad luck")
+        return 0
+
+    monkeypatch.setattr(launch, "perform", perform)
+    one = job(folder)._replace(log=log)
+    numbers = sorted(os.listdir("/proc/self/fd"))
+    with streams():
+        say("before")
+        jobs.make(one)
+        say("after")
+        first = log.read_text()
+        jobs.make(one._replace(config=one.config | {"seed": 1}))
+        say("then")
+        jobs.flush()
+    out, err = capfd.readouterr()
+    words = ["before", "after", "then"]
+    ours = [f"{word} {rest}" for word in words for rest in ("out", "child out", "last")]
+    assert out.splitlines() == ours
+    theirs = [f"{word} {rest}" for word in words for rest in ("err", "child err")]
+    assert err.splitlines() == theirs
+    within = ["in out", "in err", "in child out", "in child err", "in last"]
+    assert first.splitlines() == within
+    second = log.read_text().removeprefix(first).splitlines()
+    assert [line for line in second if line.startswith("in ")] == [*within[:4], "in last"]
+    assert "Traceback (most recent call last):" in second
+    assert "ArithmeticError: bad luck" in second
+    assert sorted(os.listdir("/proc/self/fd")) == numbers  # none stays open
+
+
+def test_a_job_without_a_log_writes_where_its_process_does(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def perform(config: Config, quiet: bool) -> int:
+        print("here")
+        return 0
+
+    monkeypatch.setattr(launch, "perform", perform)
+    jobs.make(job(folder))
+    assert capsys.readouterr().out == "here\n"
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt(), stop.Preempted(15)], ids=repr)
+def test_a_stop_passes_through_a_job(
+    signal: BaseException,
+    folder: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It is no error that is noted: the folder tells; and the process writes as before."""
+
+    def perform(config: Config, quiet: bool) -> int:
+        os.write(1, b"in\n")
+        folder.leave("preempted", "why")
+        raise signal
+
+    monkeypatch.setattr(launch, "perform", perform)
+    one = job(folder)._replace(log=folder.root / "log")
+    assert one.log is not None
+    with pytest.raises(type(signal)):
+        jobs.make(one)
+    os.write(1, b"out\n")
+    assert (one.log.read_text(), capfd.readouterr().out) == ("in\n", "out\n")
+    assert one.state() == State("preempted", "why")
+
+
+def test_a_job_goes_to_another_process(folder: RunFolder) -> None:
+    """As it is, with its folder and its lanes."""
+    one = job(folder)._replace(others=(job(folder, "other"),), log=folder.root / "log")
+    assert pickle.loads(pickle.dumps(one)) == one
