@@ -214,7 +214,7 @@ def test_a_record_with_other_claims_fails(bench: Bench, name: str) -> None:
 
 def test_a_claims_values_may_differ_by_what_nine_digits_hide(bench: Bench) -> None:
     """A − B is a millionth of A: its own millionth is less than a last digit of A."""
-    for seed, (a, b) in enumerate([(1 / 3, 1 / 3 + 1e-7), (2 / 3, 2 / 3 + 1e-7), (1.0, 1.1)]):
+    for seed, (a, b) in enumerate([(1 / 3, 1 / 3 + 1e-6 / 7), (2 / 3, 2 / 3 + 1e-7), (1.0, 1.1)]):
         bench.last(f"paper/A/-{seed}", loss=a)
         bench.last(f"paper/B/-{seed}", loss=b)
     bench.record()
@@ -242,6 +242,16 @@ def recorded(*losses: float | None) -> records.RowRecord:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("count", "end"), [(10, "9: 1, recorded 2"), (11, "... and 1 more")])
+def test_ten_values_that_differ_are_shown(count: int, end: str) -> None:
+    values = [comparison.held("same", 1.0, 1.0, 0.0)]
+    values += [comparison.held(f"{i}", 1.0, 2.0, 0.5) for i in range(count)]
+    shown = comparison.lines(values)
+    assert shown[0] == "0: 1, recorded 2"
+    assert shown[9] == "9: 1, recorded 2"
+    assert (len(shown), shown[-1]) == (count, end)
+
+
 def test_what_nine_digits_hide() -> None:
     """Half a unit of the ninth digit of 1.00000000 is 5e-9 of it; of a slope: that of a line
     through log 1, log 4 and log 16, in the worst case."""
@@ -251,6 +261,8 @@ def test_what_nine_digits_hide() -> None:
           for factor in (0.5, 1.0, 3.0)}  # fmt: skip
     hidden = {f: comparison.rounding(claim, "loss", rows) for f, claim in of.items()}
     assert hidden == pytest.approx({0.5: 3.5e-8, 1.0: 3.5e-8, 3.0: 1.05e-7})
+    above = artifact(claims={"c": {**claim, "kind": "above"}}).spec.claims["c"]
+    assert comparison.rounding(above, "loss", rows) == pytest.approx(3.5e-8)
     assert comparison.rounding(of[1.0], "loss", rows[2:]) == 0.0
     slope = {"kind": "slope", "text": "c", "rows": ["A"], "metric": "loss", "against": "k",
              "points": {"A": 1.0, "B": 4.0, "C": 16.0}, "at_most": 1.0}  # fmt: skip
@@ -576,11 +588,11 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     memory = {"kind": "above", "text": "m", "rows": ["A"], "than": ["B"], "margin": -1.0,
               "metric": "peak_memory_mb"}  # fmt: skip
     calls = {**memory, "metric": "calls"}
-    some: dict[str, Any] = {"claims": {"memory": memory, "calls": calls}}
+    some: dict[str, Any] = {"claims": {**CLAIMS, "memory": memory, "calls": calls}}
     for file in bench.root.rglob("summary.json"):
         files.write_json(file, json.loads(file.read_text()) | {"peak_memory_mb": {"process": 9.0}})
     bench.record(**some)
-    assert "36 values compared, differing: none" in bench.check(**some).last
+    assert "42 values compared, differing: none" in bench.check(**some).last
 
     def old(row: dict[str, Any]) -> None:
         before(row)
@@ -592,8 +604,8 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     said = bench.check(**some)
     assert said.code == 0
     assert said.last.endswith(
-        "33 values compared, differing: none; "
-        "not compared: parts whose metric the record lacks (1)"
+        "39 values compared, differing: none; not compared: "
+        "parts of claims that take histories (1), parts whose metric the record lacks (1)"
     )  # fmt: skip
     (bench.results / "p/a/short.json").write_text(kept)
     bench.rerecorded(lambda row: row["finals"].pop("peak_memory_mb"))
@@ -616,3 +628,13 @@ def test_a_variant_is_checked_alone(bench: Bench) -> None:
     shutil.rmtree(bench.results)
     bench.record()
     assert bench.check("--variant", "code").last.startswith("no claims; 0 values compared")
+
+
+def test_only_runs_that_are_done_can_lack_a_metric() -> None:
+    """And only in a record from before: all others keep what the claims read."""
+    old = recorded(1.0, 2.0)
+    assert comparison.lacks(old, "accuracy")
+    assert not comparison.lacks(old, "loss")
+    assert not comparison.lacks(old, "calls/grad_g")
+    assert not comparison.lacks(recorded(2.0), "accuracy")
+    assert not comparison.lacks(old.model_copy(update={"devices": ["A CPU"] * 2}), "accuracy")
