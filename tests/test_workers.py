@@ -419,15 +419,15 @@ def test_runs_save_when_the_process_of_all_is_told_to_stop(real: Real, capfd: An
     """As by SIGTERM to `reproduce run`. One of its processes is at a run, the other one idle."""
     long, quick = real(0, steps=10**9), real(1)
     numbers: list[int] = []
+    told: list[Job] = []
 
     def stop() -> None:
-        until(lambda: long.folder.history() and quick.state() == GOOD)
+        until(lambda: long.folder.history() and told)
         numbers.extend(process.pid or 0 for process in multiprocessing.active_children())
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=stop, daemon=True)
     thread.start()
-    told: list[Job] = []
     with pytest.raises(KeyboardInterrupt), stopped_by_terminate():
         at_work([long, quick], 2, told.append)
     thread.join()
