@@ -103,7 +103,7 @@ def perform(config: dict[str, Any], quiet: bool = False) -> int:
     """Run, continue or show what a complete configuration names; the exit code.
 
     quiet: nothing is shown of its progress and its end. Raises BadSetting before any work,
-    stop.Preempted when all is saved. A run that raises leaves status.json with the traceback in its
+    stop.Preempted when all is saved. A run that raises leaves its reason and the traceback in its
     folder.
     """
     folder = place(config)

@@ -65,7 +65,7 @@ def peak_memory_mb(device: torch.device) -> dict[str, float]:
 
 
 def process_of_run() -> dict[str, float]:
-    """What a run that ends now has cost its process beside its steps, for summary.json.
+    """What a run that ends now has cost its process, for the summary of the run.
 
     cpu_seconds: the CPU time since the run before it in this process ended, or, for the first one,
     since the process began, imports included. earlier_runs: how many there were; the peak of the

@@ -6,7 +6,6 @@ Nothing heavy is imported before there is something to run, so that --help is qu
 import os
 import re
 import sys
-from pathlib import Path
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
@@ -15,24 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bench import about, guard
 from bench.codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
+from bench.waiting import settle_waiting
 
-
-def alone() -> bool:
-    """Whether a core is left beside this thread and the others that want one (proc(5), loadavg)."""
-    try:
-        wanting = Path("/proc/loadavg").read_text().split()[3].split("/")[0]
-    except OSError:
-        return False
-    return int(wanting) < (os.cpu_count() or 1)
-
-
-# Idle OpenMP threads sleep: spinning ones, the default, make a run on a busy machine 50 times
-# slower. Where nobody else wants the core they spin for a moment first, so that they are awake
-# for a next operation at once: a third off a step of SF2OBO on 20 Newsgroups. libgomp reads this
-# when torch is imported, which has not happened yet.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "20000" if alone() else "0")
-
+settle_waiting()
 
 codes: list[int] = []  # of the run or the sweep of this process
 raised: list[Exception] = []  # by the run: Hydra would tell it in its own words

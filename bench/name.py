@@ -33,7 +33,7 @@ def hashed(meaning: Mapping[str, Any]) -> str:
 
 
 def stands_for(config: Mapping[str, Any], version: Version = version_of) -> dict[str, Any]:
-    """What a run's name says, in plain values: the hash is over them, and environment.json keeps
+    """What a run's name says, in plain values. The hash is over them, and the run's environment has
     them for people."""
     run = {key: config["run"][key] for key in ALWAYS}
     run |= {key: config["run"][key] for key in WHERE_SET if config["run"][key] is not None}

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all; and what a run's environment.json says."""
+"""Files that are written whole or not at all; and what a run is made in."""
 
 import json
 import math

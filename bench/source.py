@@ -1,6 +1,6 @@
 """Which of the project's files a run's numbers come from, and a digest of each.
 
-The digests are a fact about a run, kept in its environment.json, and no part of its name: a run
+The digests are a fact about a run, kept with its environment, and no part of its name: a run
 whose code has changed since is still found, and says so.
 """
 

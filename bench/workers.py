@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.jobs import Job, lost, make
 from bench.stop import Preempted
+from bench.waiting import settle_waiting
 
 PATIENCE = 20.0  # seconds for runs that are told to stop, to save
 TRIES = 3  # of a run whose process ends without a word
@@ -77,6 +78,7 @@ def at_work(jobs: Sequence[Job], count: int, ended: Callable[[Job], None]) -> No
     A job whose process is killed is made again in the end, alone, until it was tried three times.
     Interrupted, it tells the workers to stop, and waits until they have saved.
     """
+    settle_waiting()
     waiting, failures = deque(jobs), Counter[Path]()
     alone = deque[Job]()
     workers: list[Worker] = []
