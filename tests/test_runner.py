@@ -192,7 +192,19 @@ def test_runs_are_handed_over_in_order_and_each_is_told_once(play: Playing) -> N
     assert play.ends == [
         (name, end, logs / f"t_a_-{seed}.log") for seed, (name, end) in enumerate(zip(names, ends))
     ]
-    assert not play.notes.exists()
+    assert not play.notes.parent.exists()
+
+
+def test_what_a_launcher_leaves_is_kept(play: Playing) -> None:
+    """Such as the scripts and output of SLURM jobs; not the notes."""
+
+    def happens(each: job_layer.Job) -> None:
+        (play.notes.parent / "slurm").mkdir()
+        done(each)
+
+    play.happens = happens
+    play(alone([job({})]))
+    assert [file.name for file in play.notes.parent.iterdir()] == ["slurm"]
 
 
 def test_what_a_job_is_given(play: Playing) -> None:

@@ -416,7 +416,8 @@ def test_a_process_that_is_killed_loses_its_own_run_only(real: Real) -> None:
 
 @pytest.mark.usefixtures("nobody_stays")
 def test_runs_save_when_the_process_of_all_is_told_to_stop(real: Real, capfd: Any) -> None:
-    """As by SIGTERM to `reproduce run`. One of its processes is at a run, the other one idle."""
+    """As by SIGTERM to `reproduce run`, or Ctrl-C, which a terminal sends to its workers too: that
+    is not for them. One of them is at a run, the other one idle."""
     long, quick = real(0, steps=10**9), real(1)
     numbers: list[int] = []
     told: list[Job] = []
@@ -424,6 +425,8 @@ def test_runs_save_when_the_process_of_all_is_told_to_stop(real: Real, capfd: An
     def stop() -> None:
         until(lambda: long.folder.history() and told)
         numbers.extend(process.pid or 0 for process in multiprocessing.active_children())
+        for number in numbers:
+            os.kill(number, signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=stop, daemon=True)
@@ -454,11 +457,15 @@ def test_no_process_stays_behind_one_that_is_killed(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     until(lambda: len([f for f in below(root) if f.history()]) == 2)
     folders = list(below(root))
-    numbers = {writer(folder) for folder in folders}
-    assert len(numbers - {None, process.pid}) == 2
+    numbers = {writer(folder) or 0 for folder in folders}
+    assert len(numbers - {0, process.pid}) == 2
     process.kill()
     process.wait()
-    until(lambda: not any(there(number) for number in numbers if number is not None))
+    try:
+        until(lambda: not any(map(there, numbers)))
+    finally:
+        for number in filter(there, numbers):
+            os.kill(number, signal.SIGKILL)
     assert [folder.state() for folder in folders] == [LOST, LOST]
 
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,8 @@ def carry_out(
                 launcher.carry_out([bundled(bundle) for bundle in free], place, over)
     finally:
         shutil.rmtree(notes, ignore_errors=True)
+        with suppress(OSError):  # the launcher has left files there
+            place.rmdir()
     return parted
 
 
