@@ -470,6 +470,7 @@ def test_no_process_stays_behind_one_that_is_killed(tmp_path: Path) -> None:
     process.wait()
     try:
         until(lambda: not any(map(there, numbers)))
+        until(lambda: not any(map(writer, folders)))  # threads of a process may end after it
     finally:
         for number in filter(there, numbers):
             os.kill(number, signal.SIGKILL)
