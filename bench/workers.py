@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,7 +31,8 @@ class Worker:
         making = get_context("spawn")  # torch's threads do not outlive a fork
         self.line, theirs = making.Pipe()
         self.process = making.Process(target=work, args=(theirs, os.getpid()))
-        self.process.start()
+        with without_interrupts():
+            self.process.start()
         theirs.close()
         self.job: Job | None = None
         self.used = False
@@ -46,9 +47,21 @@ class Worker:
         self.process.join()
 
 
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Ctrl-C waits, in this process until this ends, and in one that is started meanwhile until it
+    says how it takes it: while it imports it would end with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def work(line: Connection, parent: int) -> None:
     """What a worker does until its line is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which sends SIGTERM
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     die_with(parent)
     while True:
         try:

@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -120,7 +121,7 @@ class Playing:
         self.ends: list[tuple[str, State, Path]] = []
 
     def carried(self, jobs: Sequence[job_layer.Job], folder: Path, ended: Ended) -> None:
-        assert folder == self.root / ".reproduce" / f"jobs-{os.getpid()}"
+        assert folder == self.root / ".reproduce" / f"jobs-{socket.gethostname()}-{os.getpid()}"
         self.calls.append(list(jobs))
         for each in jobs:
             for one in each.all:
@@ -150,7 +151,7 @@ class Playing:
 
     @property
     def notes(self) -> Path:
-        return self.root / ".reproduce" / f"jobs-{os.getpid()}" / "notes"
+        return self.root / ".reproduce" / f"jobs-{socket.gethostname()}-{os.getpid()}" / "notes"
 
 
 def done(each: job_layer.Job, status: str = "done", reason: str | None = None) -> None:

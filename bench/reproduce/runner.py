@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -78,7 +79,7 @@ def carry_out(
     have to be made one by one. What another process is at, such as a second `reproduce run`, is
     waited for.
     """
-    place = root / ".reproduce" / f"jobs-{os.getpid()}"
+    place = root / ".reproduce" / f"jobs-{socket.gethostname()}-{os.getpid()}"
     notes = place / "notes"
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir(parents=True)
