@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from bench import record
+from bench.files import write_whole
 from bench.run import Standing
 from bench.settings import BadSetting
 from bench.task import Best
@@ -35,7 +35,7 @@ def save(path: Path, name: str, s: Standing) -> None:
 def write(path: Path, content: dict[str, Any]) -> None:
     whole = io.BytesIO()  # torch's own writing does not say that a disk is full
     torch.save(content, whole)
-    record.write(path, whole.getbuffer())
+    write_whole(path, whole.getbuffer())
 
 
 def rename(path: Path, name: str) -> None:

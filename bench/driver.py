@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from bench import checkpoint, machine, record, stop
+from bench import checkpoint, machine, stop
 from bench.algorithm import Algorithm
 from bench.codes import DONE, FAILED, INTERRUPTED, PUT_OFF
-from bench.folder import RunFolder
-from bench.jobs import reason_of
+from bench.environment import amortised, differences, environment_of
+from bench.folder import RunFolder, reason_of
+from bench.history import finite
 from bench.loggers import About, Logger
 from bench.name import stands_for
 from bench.run import (
@@ -186,7 +187,7 @@ def made_ready(run: Opened, lanes: Sequence[str] = ()) -> None:
     run.folder.prepare(run.config, -1 if run.fresh else run.start.step)
     more = ["bench.traced"] if run.compile or lanes else []
     more += ["bench.lanes"] if lanes else []
-    environment = record.environment(run.device, torch.get_num_threads(), run.task.sources) | {
+    environment = environment_of(run.device, torch.get_num_threads(), run.task.sources) | {
         "compile": run.compile,
         "lanes": list(lanes),
         "named_by": stands_for(run.config),
@@ -203,7 +204,7 @@ def continued(
 ) -> dict[str, Any]:
     """The first environment, with what has changed since then added to its list."""
     first = {key: value for key, value in old.items() if key != "continued"}
-    changed = record.differences(first, environment)
+    changed = differences(first, environment)
     if changed:
         names = ", ".join(changed)
         print(f"bench: {folder.path} goes on under another {names}; noted there", file=sys.stderr)
@@ -292,14 +293,14 @@ class Recording:
             "name": run.folder.name,
             "seed": run.config["seed"],
             "metric": task.metric,
-            "last": record.finite(self.last) if self.last else run.folder.history()[-1],
+            "last": finite(self.last) if self.last else run.folder.history()[-1],
             "references": task.references() if task.references and not diverged else {},
             "peak_memory_mb": machine.peak_memory_mb(run.device),
             "process": machine.process_of_run(),
         }
         if environment.get("compile"):
             summary["compile_seconds"] = compile_seconds
-        if record.amortised(environment):
+        if amortised(environment):
             summary["amortised"] = True
         seen = None if isinstance(end, Diverged) else view(task, end)
         with stop.patient():

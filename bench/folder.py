@@ -12,11 +12,10 @@
 What became of a run is read here, from the folder, and never from who started it.
 """
 
-import os
 import shutil
 import socket
 from collections.abc import Iterator, Mapping, Set
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from bench import lock, record
+from bench import lock
+from bench.files import read_json, write_json, write_yaml
+from bench.history import History, keep_rows, read_rows
 from bench.settings import BadSetting
 
 SUMMARY, STATUS, CHECKPOINT, VIEW = "summary.json", "status.json", "checkpoint.pt", "view.json"
@@ -84,21 +85,21 @@ class RunFolder:
         """How the run ended; None if it has not. Raises BadSetting if the file is damaged."""
         if not (self.path / SUMMARY).is_file():
             return None
-        found: dict[str, Any] = record.read_json(self.path / SUMMARY, {"status", "reason", "last"})
+        found: dict[str, Any] = read_json(self.path / SUMMARY, {"status", "reason", "last"})
         return found
 
     def left(self) -> dict[str, Any]:
         """Why a run that has not ended was left, with `status` and `reason`; empty if it was not,
         or if its file is damaged."""
         try:
-            found = record.read_json(self.path / STATUS, {"status", "reason"})
+            found = read_json(self.path / STATUS, {"status", "reason"})
         except (BadSetting, OSError):
             return {}
         return dict(found)
 
     def history(self) -> list[dict[str, Any]]:
         """The rows; a last one that a kill cut short is left out."""
-        return record.read_history(self.path / HISTORY)
+        return read_rows(self.path / HISTORY)
 
     def config(self) -> dict[str, Any]:
         """Every setting of the run."""
@@ -109,13 +110,13 @@ class RunFolder:
     def environment(self, keys: Set[str] = frozenset()) -> dict[str, Any]:
         """What the run's bits may depend on besides its settings; raises BadSetting if the file
         is damaged or lacks one of these keys."""
-        found: dict[str, Any] = record.read_json(self.path / ENVIRONMENT, keys)
+        found: dict[str, Any] = read_json(self.path / ENVIRONMENT, keys)
         return found
 
     def view(self) -> dict[str, Any] | None:
         """The picture of the run's end, where there is one."""
         file = self.path / VIEW
-        return record.read_json(file) if file.is_file() else None
+        return read_json(file) if file.is_file() else None
 
     def owner(self) -> str | None:
         """Who writes the folder now, in words; None: nobody."""
@@ -142,18 +143,18 @@ class RunFolder:
         """
         afresh = config["run"]["force"]
         if not afresh:
-            record.keep_rows(self.path / HISTORY, upto, config["run"]["every"])
+            keep_rows(self.path / HISTORY, upto, config["run"]["every"])
         gone = FILES if afresh else (SUMMARY, STATUS)
         for file in (*gone, *(f"{file}.new" for file in FILES)):  # .new: half written at a kill
             (self.path / file).unlink(missing_ok=True)
         if afresh:
             shutil.rmtree(self.path / "wandb", ignore_errors=True)
-        record.write_yaml(self.path / CONFIG, dict(config))
+        write_yaml(self.path / CONFIG, dict(config))
 
     def describe(self, environment: Mapping[str, Any]) -> None:
-        record.write_json(self.path / ENVIRONMENT, environment)
+        write_json(self.path / ENVIRONMENT, environment)
 
-    def rows(self) -> "History":
+    def rows(self) -> History:
         """The history, open for more rows."""
         return History(self.path / HISTORY)
 
@@ -162,13 +163,13 @@ class RunFolder:
         led to this call is told anyway."""
         about = {"status": status, "reason": reason, "host": socket.gethostname(), **more}
         with suppress(OSError):
-            record.write_json(self.path / STATUS, about)
+            write_json(self.path / STATUS, about)
 
     def move_to(self, other: "RunFolder") -> None:
         """Become another run's folder, which must not be there; this one is locked."""
         summary = self.summary()
         if summary is not None:
-            record.write_json(self.path / SUMMARY, {**summary, "name": other.name})
+            write_json(self.path / SUMMARY, {**summary, "name": other.name})
         other.path.parent.mkdir(parents=True, exist_ok=True)
         (self.path / lock.NAME).unlink(missing_ok=True)
         self.path.rename(other.path)
@@ -176,8 +177,8 @@ class RunFolder:
     def end(self, summary: Mapping[str, Any], view: Mapping[str, Any] | None) -> None:
         """The closing files."""
         if view is not None:
-            record.write_json(self.path / VIEW, view)
-        record.write_json(self.path / SUMMARY, summary)
+            write_json(self.path / VIEW, view)
+        write_json(self.path / SUMMARY, summary)
 
 
 def folder_of(root: str, name: str) -> RunFolder:
@@ -221,30 +222,6 @@ def any_ended(root: Path) -> bool:
     return any(root.glob(f"*/*/*/{SUMMARY}"))
 
 
-class History:
-    """history.jsonl, open for more rows. Its errors name it."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.file = path.open("ab", buffering=0)
-
-    def add(self, values: dict[str, Any]) -> None:
-        row = memoryview(record.line(values).encode())
-        with self.named():
-            while row:
-                row = row[self.file.write(row) :]
-
-    def sync(self) -> None:
-        with self.named():
-            os.fsync(self.file.fileno())
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            error.filename = str(self.path)
-            raise
-
-    def close(self) -> None:
-        self.file.close()
+def reason_of(error: Exception) -> str:
+    """An error as one line, for the note of why a run was left."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.folder import RunFolder, State
+from bench.folder import RunFolder, State, reason_of
 from bench.lock import Busy
 from bench.settings import BadSetting
 
@@ -144,11 +144,6 @@ def lost(job: Job) -> bool:
 def stopped(job: Job) -> bool:
     """Whether a signal has stopped the run in good order; of jobs in lanes, any of them."""
     return any(each.folder.state().status == "preempted" for each in job.all)
-
-
-def reason_of(error: Exception) -> str:
-    """One line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 @contextmanager

@@ -13,8 +13,7 @@ from bench import stop
 from bench.algorithm import Algorithm
 from bench.codes import FAILED
 from bench.driver import OneByOne, drive, exit_code, opened, tried
-from bench.folder import RunFolder, folder_of
-from bench.jobs import reason_of
+from bench.folder import RunFolder, folder_of, reason_of
 from bench.loggers import Logger
 from bench.name import name
 from bench.screen import show

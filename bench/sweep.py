@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bench import codes, record, stop
+from bench import codes, stop
+from bench.files import write_json
 from bench.folder import SWEEP_SUMMARY, RunFolder
 from bench.jobs import Job
 from bench.launch import ended_before, place, resolved, since
@@ -292,7 +293,7 @@ def table(ends: Sequence[Outcome], folder: Path, most: int = 30) -> None:
     counts = Counter(end.status for end in ends)
     summary = {"counts": dict(counts), "code": code(ends), "runs": [end._asdict() for end in ends]}
     with suppress(OSError):
-        record.write_json(folder / SWEEP_SUMMARY, summary)
+        write_json(folder / SWEEP_SUMMARY, summary)
     shown = [end for end in ends if len(ends) <= most or end.status not in GOOD]
     rows = Table(title=str(folder), title_justify="left", box=None)
     for column in ("#", "run", "status", "reason"):

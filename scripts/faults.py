@@ -33,7 +33,8 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils._pytree import tree_leaves
 
-from bench import record
+from bench.environment import environment_of
+from bench.files import write_whole
 from bench.folder import RunFolder
 from bench.launch import perform, place, resolved
 from bench.main import refused
@@ -226,7 +227,7 @@ def main() -> None:
     console.print(table("on a full disk, then given room", disks, columns_disk))
     console.print(f"{time.monotonic() - begin:.0f} s")
     if options.record:
-        about = record.environment(torch.device("cpu"), 1, {})
+        about = environment_of(torch.device("cpu"), 1, {})
         found = {
             "title": "Runs that are killed, and runs whose disk is full",
             "command": f"scripts/faults.py --kills {options.kills} --disks {options.disks} "
@@ -240,7 +241,7 @@ def main() -> None:
             "disks": {kind: {c: count[c] for c in columns_disk} for kind, count in disks.items()},
         }
         options.record.parent.mkdir(parents=True, exist_ok=True)
-        record.write(options.record, json.dumps(found, indent=1) + "\n")
+        write_whole(options.record, json.dumps(found, indent=1) + "\n")
     bad = ("lost", "differ", "unreadable", "unclear")
     sys.exit(any(count[word] for part in (kills, disks) for count in part.values() for word in bad))
 

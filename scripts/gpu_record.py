@@ -42,7 +42,9 @@ import yaml
 from hydra import compose, initialize_config_module
 from torch import Tensor
 
-from bench import record, stop
+from bench import stop
+from bench.environment import environment_of
+from bench.files import read_json, write_json
 from bench.folder import at, below
 from bench.launch import resolved
 from bench.machine import chosen_device, settle
@@ -174,7 +176,7 @@ def check_file(name: str, s: Settings) -> Path:
 
 def entries(name: str, s: Settings) -> dict[str, Any]:
     file = check_file(name, s)
-    found: dict[str, Any] = record.read_json(file)["entries"] if file.is_file() else {}
+    found: dict[str, Any] = read_json(file)["entries"] if file.is_file() else {}
     return found
 
 
@@ -186,8 +188,8 @@ def wanted(name: str, s: Settings) -> dict[str, list[str]]:
 def save(name: str, s: Settings, **content: Any) -> None:
     file = check_file(name, s)
     file.parent.mkdir(parents=True, exist_ok=True)
-    about = record.environment(s.device, torch.get_num_threads(), {})
-    record.write_json(file, {"environment": about, **content})
+    about = environment_of(s.device, torch.get_num_threads(), {})
+    write_json(file, {"environment": about, **content})
 
 
 def check(name: str) -> Job:

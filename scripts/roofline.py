@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from bench import record
+from bench.environment import environment_of
+from bench.files import write_whole
 from bench.machine import chosen_device, settle
 from bench.oracle import Oracle
 from bench.rng import Draw, generator
@@ -210,7 +211,7 @@ def main() -> None:
         *softmax_kernels(device, scale), *newsgroups_kernels(device, scale),
         conv4_kernel(device, scale), ball_kernel(device, scale),
     ]  # fmt: skip
-    about = record.environment(device, arguments.threads, {})
+    about = environment_of(device, arguments.threads, {})
     table = Table(
         title=f"{about['gpu'] or about['cpu']}: copy {machine.bandwidth / 1e9:,.1f} GB/s, "
         + ", ".join(f"{str(k)[6:]} {r / 1e9:,.0f} GFLOP/s" for k, r in machine.rates.items())
@@ -255,7 +256,7 @@ def main() -> None:
             "kernels": found,
         }
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        record.write(arguments.json, json.dumps(content, indent=1) + "\n")
+        write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import driver
+from bench.batched import Side
 from bench.driver import Opened
-from bench.lanes import Side, lanes_of
+from bench.lanes import lanes_of
 from bench.launch import place, resolved
 from bench.reproduce.speed import ratio
 from bench.run import Standing, advance

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from bench import record
+from bench.environment import environment_of
+from bench.files import write_json
 
 
 def command(packages: str = "") -> str:
@@ -32,7 +33,7 @@ def write(
 ) -> None:
     """lines: method, name, seconds turn by turn, note, and whatever else the script has of each; of
     a method the first line is ours."""
-    about = record.environment(torch.device(device), threads or torch.get_num_threads(), {})
+    about = environment_of(torch.device(device), threads or torch.get_num_threads(), {})
     content = {
         "title": title,
         "command": command(packages),
@@ -46,4 +47,4 @@ def write(
         "lines": list(lines),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    record.write_json(file, content)
+    write_json(file, content)

@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from bench import record
+from bench.environment import environment_of
+from bench.files import write_whole
 from bench.folder import below
 
 FEW = 20
@@ -77,7 +78,7 @@ def main() -> None:
     for key, value in found.items():
         print(f"{key:45}{value:>10}")
     if options.record:
-        about = record.environment(torch.device("cpu"), 1, {})
+        about = environment_of(torch.device("cpu"), 1, {})
         content = {
             "title": "What a sweep costs beyond its runs' steps",
             "date": datetime.now(UTC).date().isoformat(),
@@ -87,7 +88,7 @@ def main() -> None:
             **found,
         }
         options.record.parent.mkdir(parents=True, exist_ok=True)
-        record.write(options.record, json.dumps(content, indent=1) + "\n")
+        write_whole(options.record, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

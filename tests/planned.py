@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench import record
+from bench.files import write_json
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Plan
 from bench.reproduce.specs import Artifact, Book, Method, Metric, Point, Spec
@@ -70,4 +70,4 @@ def finish(root: Path, where: str, loss: float | None, status: str = "done", **m
     (root / where).mkdir(parents=True)
     last = {"step": 5, "loss": loss, "seconds": 8.0, "cpu_seconds": 9.0}
     summary = {"status": status, "reason": None, "last": last, **more}
-    record.write_json(root / where / "summary.json", summary)
+    write_json(root / where / "summary.json", summary)

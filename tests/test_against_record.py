@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bench import record as files
+from bench.files import write_json
 from bench.reproduce import cli, comparison, records
 from bench.reproduce.plan import Plan
 from bench.reproduce.specs import Metric
@@ -68,7 +68,7 @@ class Bench(NamedTuple):
         """Other last values of a run."""
         file = self.root / where / "summary.json"
         content = json.loads(file.read_text())
-        files.write_json(file, {**content, "last": content["last"] | values})
+        write_json(file, {**content, "last": content["last"] | values})
 
     def scaled(self, where: str, factor: float) -> None:
         file = self.root / where / "summary.json"
@@ -77,7 +77,7 @@ class Bench(NamedTuple):
     def machine(self, where: str, **values: Any) -> None:
         """Another machine of a run."""
         file = self.root / where / "environment.json"
-        files.write_json(file, json.loads(file.read_text()) | values)
+        write_json(file, json.loads(file.read_text()) | values)
 
     def rerecorded(self, change: Callable[[dict[str, Any]], None]) -> None:
         """The record with a change in every row."""
@@ -92,7 +92,7 @@ def run(root: Path, where: str, loss: float | None, status: str = "done", **more
     last = {"step": 5, "loss": loss, "accuracy": 0.5, "seconds": 8.0, "cpu_seconds": 9.0,
             "calls/grad_g": 50, "samples/grad_g": 5_000_000_001, "info/slope": 3.0}  # fmt: skip
     finish(root, where, loss, status, last={**last, **more})
-    files.write_json(root / where / "environment.json", MACHINE)
+    write_json(root / where / "environment.json", MACHINE)
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def elsewhere(bench: Bench, how: str) -> None:
         bench.rerecorded(lambda row: row.update(instructions=[None] * 3))
     elif how == "lane":
         file = bench.root / "paper/A/-0/summary.json"
-        files.write_json(file, json.loads(file.read_text()) | {"amortised": True})
+        write_json(file, json.loads(file.read_text()) | {"amortised": True})
     elif how != "same":
         bench.machine("paper/A/-0", **ways[how])
 
@@ -387,7 +387,7 @@ def test_lanes_are_alike(bench: Bench) -> None:
     for row in ("A", "B"):
         for seed in range(3):
             file = bench.root / f"paper/{row}/-{seed}/summary.json"
-            files.write_json(file, json.loads(file.read_text()) | {"amortised": True})
+            write_json(file, json.loads(file.read_text()) | {"amortised": True})
     bench.record()
     bench.scaled("paper/A/-0", 1.001)
     assert bench.check().code == 1
@@ -436,7 +436,7 @@ def test_a_count_that_is_gone_fails(bench: Bench) -> None:
     file = bench.root / "paper/A/-0/summary.json"
     content = json.loads(file.read_text())
     del content["last"]["calls/grad_g"]
-    files.write_json(file, content)
+    write_json(file, content)
     said = bench.check()
     assert said.differing == ["p/a short paper A, seed 0: calls/grad_g: 0, recorded 50"]
 
@@ -522,7 +522,7 @@ def test_times_memory_and_the_last_steps_info_are_of_the_machine(bench: Bench) -
         for seed in range(3):
             file = bench.root / f"paper/{row}/-{seed}/summary.json"
             content = json.loads(file.read_text())
-            files.write_json(file, content | {"peak_memory_mb": {"process": 9.0 + seed}})
+            write_json(file, content | {"peak_memory_mb": {"process": 9.0 + seed}})
     bench.record(**some)
     bench.last("paper/A/-0", seconds=80.0, cpu_seconds=90.0, amortised_seconds=1.0)
     bench.last("paper/A/-1", **{"info/slope": 9.0, "info/other": 9.0})
@@ -590,7 +590,7 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     calls = {**memory, "metric": "calls"}
     some: dict[str, Any] = {"claims": {**CLAIMS, "memory": memory, "calls": calls}}
     for file in bench.root.rglob("summary.json"):
-        files.write_json(file, json.loads(file.read_text()) | {"peak_memory_mb": {"process": 9.0}})
+        write_json(file, json.loads(file.read_text()) | {"peak_memory_mb": {"process": 9.0}})
     bench.record(**some)
     assert "42 values compared, differing: none" in bench.check(**some).last
 

@@ -17,7 +17,8 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 
 import bench.run
-from bench import checkpoint, lock, record, stop
+from bench import checkpoint, lock, stop
+from bench.files import read_json, write_json
 from bench.folder import FILES
 from bench.launch import perform, place, resolved
 from bench.loggers import mirror
@@ -96,7 +97,7 @@ def test_a_signalled_run_finishes_its_step_and_goes_on_to_the_same_bits(
             at_step(step, lambda step: os.kill(os.getpid(), number))
             with pytest.raises(stop.Preempted):
                 perform(config)
-            status = record.read_json(run / "status.json")
+            status = read_json(run / "status.json")
             assert status["status"] == "preempted"
             assert step <= status["step"] < 40
             assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] == status["step"]
@@ -121,7 +122,7 @@ def test_a_run_that_raises_says_where_and_is_tried_again_only_when_asked(
     at_step(23, bad)
     with pytest.raises(RuntimeError):
         perform(config)
-    status = record.read_json(run / "status.json")
+    status = read_json(run / "status.json")
     assert (status["status"], status["reason"]) == ("failed", "RuntimeError: no such luck")
     assert "in bad" in status["traceback"]
     assert perform(config) == 1
@@ -146,7 +147,7 @@ def test_a_diverging_run_names_what_is_lost_and_keeps_its_last_good_checkpoint(
     at_step(23, lose)
     assert perform(config) == 1
     run = place(config).path
-    summary = record.read_json(run / "summary.json")
+    summary = read_json(run / "summary.json")
     assert summary["status"] == "diverged"
     assert f"at step 25 ({part}" in summary["reason"] or "(x and y)" in summary["reason"]
     assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] < 23
@@ -223,8 +224,8 @@ def test_rows_that_are_gone_are_not_made_up(config: Config, at_step: Any) -> Non
 
 def test_other_data_than_at_the_start_are_refused(config: Config, at_step: Any) -> None:
     run = interrupted(config, at_step)
-    environment = record.read_json(run / "environment.json")
-    record.write_json(run / "environment.json", {**environment, "data": {"a.csv": "0123456789abc"}})
+    environment = read_json(run / "environment.json")
+    write_json(run / "environment.json", {**environment, "data": {"a.csv": "0123456789abc"}})
     with pytest.raises(BadSetting, match=r"a\.csv has changed since .* 0123456789ab\.\.\."):
         perform(config)
 

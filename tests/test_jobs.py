@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench import jobs, lanes, launch, lock, stop
-from bench.folder import RunFolder, State
+from bench.folder import RunFolder, State, reason_of
 from bench.jobs import Job
 from bench.settings import BadSetting
 
@@ -186,15 +186,15 @@ def test_a_run_that_fails_is_noted_and_stops_nothing(
     jobs.make(one)
     noted = json.loads(one.note.read_text())
     assert noted["status"] == word
-    assert noted["reason"] in (str(error), jobs.reason_of(error))
+    assert noted["reason"] in (str(error), reason_of(error))
     assert "\n" not in noted["reason"]
     err = capsys.readouterr().err
     assert err == said or (said == "Traceback" and said in err)
 
 
 def test_reasons_are_lines() -> None:
-    assert jobs.reason_of(ValueError("two\n lines")) == "ValueError: two lines"
-    assert jobs.reason_of(ValueError()) == "ValueError"
+    assert reason_of(ValueError("two\n lines")) == "ValueError: two lines"
+    assert reason_of(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize(

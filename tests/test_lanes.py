@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import bench.run
-from bench import driver, lanes, launch, lock, machine, stop
-from bench.lanes import Apart, Lane, TooLarge
+from bench import batched, driver, lanes, launch, lock, machine, stop
+from bench.batched import Apart, Lane, TooLarge
 from bench.run import Standing, advance
 from bench.settings import BadSetting, build
 from bench.symbols import At, NoGraph, Notes, Number
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Stand:
-    """In place of `lanes.Side`: a call takes 12 s and 24 CPU s a step, whatever it holds."""
+    """In place of `batched.Side`: a call takes 12 s and 24 CPU s a step, whatever it holds."""
 
     made: list["Stand"]
     clock: Clock
@@ -521,7 +521,7 @@ def test_numbers_take_the_place_of_settings() -> None:
     notes = Notes()
     notes.at = At(0, {"a": 0.25, "outer.lr": 0.5})
     node = {"a": 9.0, "b": 8.0, "outer": {"lr": 7.0, "T": 2}}
-    found = lanes.with_numbers(node, ["a", "outer.lr"], notes)
+    found = batched.with_numbers(node, ["a", "outer.lr"], notes)
     assert (found["b"], found["outer"]["T"]) == (8.0, 2)
     for number, key, value in ((found["a"], "a", 0.25), (found["outer"]["lr"], "outer.lr", 0.5)):
         assert type(number) is Number
@@ -549,7 +549,7 @@ def graph_of(function: Callable[..., Any], *inputs: Tensor) -> torch.fx.GraphMod
 def test_graphs_that_are_alike() -> None:
     x, y = torch.ones(3), torch.ones(3)
     a = graph_of(lambda x, y: [x * 2 + y], x, y)
-    assert lanes.alike(a, graph_of(lambda u, v: [u * 2 + v], x, y))
+    assert batched.alike(a, graph_of(lambda u, v: [u * 2 + v], x, y))
     for other in (
         lambda x, y: [x * 3 + y],  # another constant
         lambda x, y: [x * 2 - y],  # another operation
@@ -557,13 +557,13 @@ def test_graphs_that_are_alike() -> None:
         lambda x, y: [(x * 2 + y) * 1.5],  # one more
         lambda x, y: [torch.add(x * 2, y, alpha=2)],  # another by name
     ):
-        assert not lanes.alike(a, graph_of(other, x, y))
+        assert not batched.alike(a, graph_of(other, x, y))
 
 
 def test_what_a_graph_holds_becomes_an_input() -> None:
     data, other = torch.arange(3.0), torch.tensor([5.0, 7.0, 9.0])
     graph = graph_of(lambda x, y: [x * data + other + data, y], torch.ones(3), torch.zeros(2))
-    found, constants = lanes.lifted(graph)
+    found, constants = batched.lifted(graph)
     assert [t.tolist() for t in constants] == [data.tolist(), other.tolist()]  # each once
     assert not any(node.op == "get_attr" for node in found.graph.nodes)
     assert any(node.op == "get_attr" for node in graph.graph.nodes)  # as it was
@@ -576,7 +576,7 @@ def test_what_a_graph_holds_becomes_an_input() -> None:
 
 def test_tensors_are_told_apart_by_what_they_are() -> None:
     a, b = torch.ones(2), torch.ones(2)
-    found = lanes.set_of([a, b, a])
+    found = batched.set_of([a, b, a])
     assert [t is u for t, u in zip(found, (a, b), strict=True)] == [True, True]
 
 
@@ -588,11 +588,11 @@ def test_a_steps_memory_is_what_is_alive_at_once() -> None:
         b = a * 2  # x, a and b
         return [b - x]  # x, b and the result
 
-    assert lanes.peak_bytes(graph_of(chain, torch.ones(1000))) == 12_000
+    assert batched.peak_bytes(graph_of(chain, torch.ones(1000))) == 12_000
     wide = graph_of(lambda x: [x.double() + 1.0], torch.ones(1000))  # two of 8 bytes in the end
-    assert lanes.peak_bytes(wide) == 16_000
+    assert batched.peak_bytes(wide) == 16_000
     start = graph_of(lambda x: [torch.cat([x, x, x]).sum()], torch.ones(1000))
-    assert lanes.peak_bytes(start) == 16_000
+    assert batched.peak_bytes(start) == 16_000
 
 
 def test_a_side_of_one_method_knows_what_it_varies(configs: Configs) -> None:
@@ -602,7 +602,7 @@ def test_a_side_of_one_method_knows_what_it_varies(configs: Configs) -> None:
         (config,) = configs(rate)
         task = build(config["task"], driver.context_of(config, torch.device("cpu")))
         own.append(Lane(task, build(config["algorithm"]), 0, {"lr": rate}))
-    side = lanes.Side(own, configs(0.7)[0]["algorithm"])
+    side = batched.Side(own, configs(0.7)[0]["algorithm"])
     assert side.notes.at == At(0, {"lr": 0.1})
     assert (side.off, side.batches, side.compile, side.most) == (
         (0.0, 0.0),

@@ -14,9 +14,11 @@ import torch
 from hydra import compose, initialize_config_module
 
 import bench.run
-from bench import codes, driver, jobs, launch, launchers, lock, machine, record, slurm, stop
+from bench import codes, driver, launch, launchers, lock, machine, slurm, stop
 from bench.driver import Opened, Recording
-from bench.folder import FILES, History, RunFolder
+from bench.files import read_json, write_json
+from bench.folder import FILES, RunFolder, reason_of
+from bench.history import History
 from bench.jobs import Job
 from bench.launch import perform, place
 from bench.loggers import Logger
@@ -53,7 +55,7 @@ LAST = {"step": 1, "seconds": 1.0, "distance": 2.0}
 
 
 def ended(config: Config, status: str) -> None:
-    record.write_json(
+    write_json(
         folder(config).path / "summary.json",
         {
             "status": status, "reason": "x", "last": LAST, "name": "a/b/c", "references": {},
@@ -104,7 +106,7 @@ def test_a_run_that_failed_is_told_again(
 ) -> None:
     if status:
         folder(config).leave(status, "bad luck", step=3)
-        noted = record.read_json(folder(config).path / "status.json")
+        noted = read_json(folder(config).path / "status.json")
         assert (noted["status"], noted["reason"], noted["step"]) == (status, "bad luck", 3)
     config["run"] |= settings
     again = launch.ended_before(config, folder(config))
@@ -126,8 +128,8 @@ def test_a_status_that_cannot_be_read_is_none(content: str, tmp_path: Path) -> N
 
 
 def test_reasons_are_lines() -> None:
-    assert jobs.reason_of(ValueError("two\n lines")) == "ValueError: two lines"
-    assert jobs.reason_of(ValueError()) == "ValueError"
+    assert reason_of(ValueError("two\n lines")) == "ValueError: two lines"
+    assert reason_of(ValueError()) == "ValueError"
     assert driver.exit_code({"status": "done"}) == 0
     assert driver.exit_code({"status": "diverged"}) == 1
 
@@ -186,7 +188,7 @@ def test_a_run_goes_on_as_it_was_begun(config: Config, monkeypatch: pytest.Monke
         driver.settled(config, run, {"device": "cuda", "threads": 5})
     assert driver.beginnings(config, run) == {}
     old = {"device": "cpu", "threads": 5, "data": {}}
-    record.write_json(run.path / "environment.json", old)
+    write_json(run.path / "environment.json", old)
     assert driver.beginnings(config, run) == {}  # without a checkpoint it starts
     run.checkpoint.touch()
     assert driver.beginnings(config, run) == old

@@ -9,8 +9,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from bench import name as naming
-from bench import record
 from bench.folder import RunFolder
+from bench.history import as_line
 from bench.launch import complete
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Job, Names, Plan, Row, Run
@@ -81,7 +81,7 @@ def test_histories_of_lanes_have_no_times(tmp_path: Path) -> None:
     """The seconds of a run that shared its process are shares; those of others are its own."""
     rows = [{"step": i, "seconds": 1.5 * i, "cpu_seconds": 2.0 * i, "loss": 0.5} for i in (0, 1)]
     (tmp_path / "t/a/0").mkdir(parents=True)
-    (tmp_path / "t/a/0" / "history.jsonl").write_text("".join(map(record.line, rows)))
+    (tmp_path / "t/a/0" / "history.jsonl").write_text("".join(map(as_line, rows)))
     bare = [{"step": i, "loss": 0.5} for i in (0, 1)]
     assert run(None, tmp_path).history == rows
     assert run({"status": "done"}, tmp_path).history == rows

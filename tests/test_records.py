@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bench import record as files
+from bench.files import write_json
 from bench.reproduce import claims, records, specs
 from bench.reproduce.plan import Job, Run
 from bench.reproduce.specs import Artifact, Point
@@ -34,7 +34,7 @@ def ended(root: Path, where: str, loss: float | None, status: str = "done", **mo
     """A run of this name that has ended so, on MACHINE unless `machine` says what is different."""
     machine = MACHINE | more.pop("machine", {})
     finish(root, where, loss, status, **more)
-    files.write_json(root / where / "environment.json", machine)
+    write_json(root / where / "environment.json", machine)
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_a_run_that_went_on_elsewhere_says_all_that_there_was(tmp_path: Path) ->
         key: value for key, value in MACHINE.items() if key not in ("source", "cpu_capability")
     }
     ended(tmp_path, "paper/L/-1", 0.5)
-    files.write_json(tmp_path / "paper/L/-1/environment.json", before)
+    write_json(tmp_path / "paper/L/-1/environment.json", before)
     found = records.measure(made(tmp_path), BOOK)
     row = found.rows["paper"]["L"]
     assert row.commits == ["0123456789, unknown", "0123456789", None]

@@ -14,7 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench import about, checkpoint, record
+from bench import about, checkpoint
+from bench.environment import _cpu, amortised, differences, environment_of
+from bench.files import read_json, write_json, write_whole, write_yaml
+from bench.history import as_line, finite, keep_rows, read_rows
 from bench.run import Standing
 from bench.settings import BadSetting
 from bench.task import Best
@@ -54,7 +57,7 @@ def test_a_file_lasts_before_it_has_its_name(
     the old content or for the new, never for a part."""
     path, expected = tmp_path / "a.json", content.encode() if isinstance(content, str) else content
     path.write_text("old")
-    record.write(path, content)
+    write_whole(path, content)
     assert disk.said == [
         ("fsync", "a.json.new", len(expected)),
         ("replace", "a.json.new", "a.json"),
@@ -74,7 +77,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
     path.write_text("old")
     monkeypatch.setattr(os, broken, full)
     with pytest.raises(OSError, match="No space left") as told:
-        record.write(path, "new")
+        write_whole(path, "new")
     assert told.value.filename == str(path)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
@@ -82,20 +85,20 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
 
 def test_an_error_that_names_its_file_keeps_the_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as told:
-        record.write(tmp_path / "no" / "a.json", "x")
+        write_whole(tmp_path / "no" / "a.json", "x")
     assert told.value.filename == str(tmp_path / "no" / "a.json.new")
 
 
 def test_json_and_yaml_are_read_back(tmp_path: Path, disk: Disk) -> None:
     values = {"b": 1, "a": [1.5, None, "x"]}
-    record.write_json(tmp_path / "a.json", values)
+    write_json(tmp_path / "a.json", values)
     assert (tmp_path / "a.json").read_text() == json.dumps(values, indent=1) + "\n"
-    record.write_yaml(tmp_path / "a.yaml", values)
+    write_yaml(tmp_path / "a.yaml", values)
     assert (tmp_path / "a.yaml").read_text() == "b: 1\na:\n- 1.5\n- null\n- x\n"  # order is kept
     assert [said[0] for said in disk.said] == ["fsync", "replace"] * 2
-    assert record.read_json(tmp_path / "a.json") == values
-    assert record.read_json(tmp_path / "a.json", {"a"}) == values
-    assert record.read_json(tmp_path / "a.json", {"a", "b"}) == values
+    assert read_json(tmp_path / "a.json") == values
+    assert read_json(tmp_path / "a.json", {"a"}) == values
+    assert read_json(tmp_path / "a.json", {"a", "b"}) == values
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[1]", "3", '{"a": 1}', "[" * 100_000])
@@ -104,23 +107,23 @@ def test_damaged_json_is_refused(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         path.write_text(content)
     with pytest.raises(BadSetting, match=r"a\.json is damaged: write run\.force=true"):
-        record.read_json(path, {"a", "b"})
+        read_json(path, {"a", "b"})
 
 
 def rows(*steps: int) -> str:
-    return "".join(record.line({"step": step, "loss": step / 2}) for step in steps)
+    return "".join(as_line({"step": step, "loss": step / 2}) for step in steps)
 
 
 def test_rows_past_a_checkpoint_are_dropped(tmp_path: Path, disk: Disk) -> None:
     """The last row of a run, which is no multiple, is dropped too."""
     path = tmp_path / "history.jsonl"
     path.write_text(rows(0, 2, 4, 6, 7))
-    record.keep_rows(path, 5, 2)
+    keep_rows(path, 5, 2)
     assert path.read_text() == rows(0, 2, 4)
     assert [said[0] for said in disk.said] == ["fsync", "replace"]
-    record.keep_rows(path, 4, 2)
+    keep_rows(path, 4, 2)
     assert path.read_text() == rows(0, 2, 4)
-    record.keep_rows(path, -1, 2)
+    keep_rows(path, -1, 2)
     assert path.read_text() == ""
 
 
@@ -134,7 +137,7 @@ def test_rows_that_are_gone_are_told(
     path = tmp_path / "history.jsonl"
     path.write_text(rows(*there))
     with pytest.raises(BadSetting, match=f"that of step {gone} first, .* is of step {upto}: "):
-        record.keep_rows(path, upto, 2)
+        keep_rows(path, upto, 2)
     assert path.read_text() == rows(*there)
 
 
@@ -143,19 +146,19 @@ def test_rows_that_are_gone_are_told(
 )
 def test_a_history_is_read_up_to_what_is_no_row(end: str, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    assert record.read_history(path) == []
+    assert read_rows(path) == []
     path.write_text(rows(0, 2) + end + "\n" + rows(6))
-    assert record.read_history(path) == [{"step": 0, "loss": 0.0}, {"step": 2, "loss": 1.0}]
+    assert read_rows(path) == [{"step": 0, "loss": 0.0}, {"step": 2, "loss": 1.0}]
 
 
 def test_what_is_not_finite_is_null() -> None:
     row = {"step": 1, "a": math.nan, "b": math.inf, "c": -math.inf, "d": 2.5, "e": 2**60, "f": "x"}
-    assert record.finite(row) == {**row, "a": None, "b": None, "c": None}
-    assert record.line({"a": math.nan, "b": 1}) == '{"a": null, "b": 1}\n'
+    assert finite(row) == {**row, "a": None, "b": None, "c": None}
+    assert as_line({"a": math.nan, "b": 1}) == '{"a": null, "b": 1}\n'
 
 
 def test_an_environment_names_all_that_the_bits_hang_on() -> None:
-    found = record.environment(torch.device("cpu"), 3, {"a.csv": "0123"})
+    found = environment_of(torch.device("cpu"), 3, {"a.csv": "0123"})
     assert found == {
         "python": platform.python_version(),
         "packages": {
@@ -166,7 +169,7 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
         },
         "version": version("bilevel-bench"),
         "git": about.commit(),
-        "cpu": record._cpu(),
+        "cpu": _cpu(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": None,
         "cuda": None,
@@ -179,26 +182,26 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
 def test_an_environment_with_a_gpu_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU, {device}")
     monkeypatch.setattr(torch.version, "cuda", "99.1")
-    found = record.environment(torch.device("cuda"), 1, {})
+    found = environment_of(torch.device("cuda"), 1, {})
     assert (found["gpu"], found["cuda"], found["device"]) == ("a GPU, cuda", "99.1", "cuda")
 
 
 def test_the_processor_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "processor\t: 0\nmodel name\t: Some CPU: 3 GHz \nmodel name\t: Another\n"
     monkeypatch.setattr(Path, "read_text", lambda self: lines)
-    assert record._cpu.__wrapped__() == "Some CPU: 3 GHz"
+    assert _cpu.__wrapped__() == "Some CPU: 3 GHz"
     monkeypatch.setattr(Path, "read_text", lambda self: "processor: 0\n")
     monkeypatch.setattr(platform, "processor", lambda: "a processor")
-    assert record._cpu.__wrapped__() == "a processor"
+    assert _cpu.__wrapped__() == "a processor"
     monkeypatch.setattr(platform, "processor", lambda: "")
-    assert record._cpu.__wrapped__() == platform.machine() != ""
+    assert _cpu.__wrapped__() == platform.machine() != ""
 
 
 def test_what_changed_between_two_environments() -> None:
     old, new = {"a": 1, "b": 2, "gone": 3}, {"a": 1, "b": 4, "come": 5}
-    assert record.differences(old, new) == {"b": [2, 4], "gone": [3, None], "come": [None, 5]}
-    assert list(record.differences(old, new)) == ["b", "gone", "come"]
-    assert record.differences(old, old) == {}
+    assert differences(old, new) == {"b": [2, 4], "gone": [3, None], "come": [None, 5]}
+    assert list(differences(old, new)) == ["b", "gone", "come"]
+    assert differences(old, old) == {}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ def test_what_changed_between_two_environments() -> None:
 def test_times_that_lanes_shared_are_said_to_be_shares(
     environment: dict[str, Any], expected: bool
 ) -> None:
-    assert record.amortised(environment) is expected
+    assert amortised(environment) is expected
 
 
 class State(NamedTuple):

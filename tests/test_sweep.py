@@ -12,7 +12,8 @@ import pytest
 from hydra import compose, initialize_config_module
 
 import bench.run
-from bench import launchers, lock, record
+from bench import launchers, lock
+from bench.files import read_json
 from bench.folder import RunFolder, State
 from bench.jobs import Job, alone, make
 from bench.launch import place, resolved
@@ -33,7 +34,7 @@ QUICK = (
 def told(tmp_path: Path) -> list[tuple[str, str | None]]:
     """(status, reason) of each run of the newest sweep."""
     folder = max((tmp_path / "runs" / ".sweeps").iterdir(), key=lambda f: f.stat().st_mtime_ns)
-    summary = record.read_json(folder / "sweep.summary.json")
+    summary = read_json(folder / "sweep.summary.json")
     assert not (folder / "notes").exists()
     assert sum(summary["counts"].values()) == len(summary["runs"])
     return [(run["status"], run["reason"]) for run in summary["runs"]]

@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import bench.sweep as sweep
-from bench import codes, lanes, launchers, record
+from bench import codes, lanes, launchers
+from bench.files import read_json
 from bench.folder import RunFolder
 from bench.jobs import Job
 from bench.settings import BadSetting
@@ -267,7 +268,7 @@ def test_a_table_of_few_shows_all(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "x is [gone]" in rows[1]
     assert counted == "3 runs: 1 done, 1 diverged, 1 refused"
     assert hint == "run.retry_failed=true tries failed and diverged ones again"
-    assert record.read_json(tmp_path / "s" / "sweep.summary.json") == {
+    assert read_json(tmp_path / "s" / "sweep.summary.json") == {
         "counts": {"done": 1, "diverged": 1, "refused": 1},
         "code": 1,
         "runs": [end._asdict() for end in ends],
@@ -386,7 +387,7 @@ class Sweep:
 
     @property
     def ends(self) -> list[str]:
-        told = record.read_json(self.folder / "sweep.summary.json")
+        told = read_json(self.folder / "sweep.summary.json")
         return [run["status"] for run in told["runs"]]
 
 

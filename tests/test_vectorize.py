@@ -9,9 +9,11 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from bench import lanes, record, stop
+from bench import lanes, stop
+from bench.batched import Apart, Lane, Side
+from bench.files import read_json
 from bench.folder import RunFolder
-from bench.lanes import Apart, Lane, Side
+from bench.history import read_rows
 from bench.reproduce import plan as plans
 from bench.reproduce import runner
 from bench.reproduce.specs import Point
@@ -168,7 +170,7 @@ LANES = "vectorize=[algorithm.lower.lr,algorithm.outer.lr]"
 def rows_of(root: Path) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for path in root.glob("*/*/*/history.jsonl"):
-        rows = record.read_history(path)
+        rows = read_rows(path)
         for row in rows:
             del row["seconds"], row["cpu_seconds"]
             row.update({key: math.nan for key, number in row.items() if number is None})
@@ -192,9 +194,9 @@ def test_a_sweep_side_by_side(main: Main, tmp_path: Path) -> None:  # noqa: F811
     assert "4 runs: 4 done" in made.out
     same(rows_of(tmp_path / "single"), rows_of(tmp_path / "side"))
     for path in (tmp_path / "side").glob("*/*/*/summary.json"):
-        summary = record.read_json(path)
+        summary = read_json(path)
         assert summary["amortised"] is True
-        assert len(record.read_json(path.with_name("environment.json"))["lanes"]) == 4
+        assert len(read_json(path.with_name("environment.json"))["lanes"]) == 4
     again = main(*command, side, LANES)
     assert "4 runs: 4 skipped" in again.out
 
@@ -228,7 +230,7 @@ def test_lanes_go_on(
 
     monkeypatch.setattr(stop, "check", stopping)
     assert main(*command, parts).code == 75
-    notes = [record.read_json(p) for p in (tmp_path / "parts").glob("*/*/*/status.json")]
+    notes = [read_json(p) for p in (tmp_path / "parts").glob("*/*/*/status.json")]
     assert [note["status"] for note in notes] == ["preempted"] * 4
     assert len({note["step"] for note in notes}) == 1
     assert main(*command, parts).code == 0

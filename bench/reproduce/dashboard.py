@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import record as files
+from bench.files import write_whole
 from bench.folder import RunFolder, below
 from bench.reproduce.curves import rounded, thinned
 from bench.reproduce.report import assets, templates
@@ -46,7 +46,7 @@ def write(folders: Iterable[Path], book: Book, out: Path, metric: str | None) ->
         .get_template("compare.html")
         .render(data=data, common=common, root="", title=f"{len(runs)} runs")
     )
-    files.write(out / "index.html", page)
+    write_whole(out / "index.html", page)
     return out / "index.html", len(runs)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import name as naming
-from bench import record
+from bench.files import write_json
 from bench.folder import RunFolder
 from bench.reproduce.specs import (
     AT_THE_END,
@@ -140,7 +140,7 @@ class Names:
         if missing:
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
-                record.write_json(self.file, {self.fingerprint: self.known})
+                write_json(self.file, {self.fingerprint: self.known})
             except OSError:
                 pass  # a root that cannot be written can still be read
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bench import record
+from bench.files import write_whole
 from bench.reproduce import claims
 from bench.reproduce.plan import Plan, Run, seeds, status
 from bench.reproduce.specs import (
@@ -251,7 +251,7 @@ def path(artifact: str, budget: str, results: Path = RESULTS) -> Path:
 def write(found: Record, results: Path = RESULTS) -> Path:
     file = path(found.artifact, found.budget, results)
     file.parent.mkdir(parents=True, exist_ok=True)
-    record.write(file, found.model_dump_json(indent=1) + "\n")
+    write_whole(file, found.model_dump_json(indent=1) + "\n")
     return file
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from bench import record as files
+from bench.files import write_whole
 from bench.reproduce import curves, drawings, records, tables
 from bench.reproduce.plan import Plan
 from bench.reproduce.records import Record
@@ -75,7 +75,7 @@ def write(entries: list[Entry], book: Book, out: Path) -> Path:
         root="",
         title="Bilevel Bench",
     )
-    files.write(out / "index.html", index)
+    write_whole(out / "index.html", index)
     return out / "index.html"
 
 
@@ -120,13 +120,13 @@ def page(entry: Entry, book: Book, out: Path, environment: jinja2.Environment) -
         title=spec.title,
     )
     stem = out / artifact.id
-    files.write(stem.with_suffix(".html"), html)
+    write_whole(stem.with_suffix(".html"), html)
     head = f"## {spec.title}\n\n{spec.source}; budget {record.budget}\n\n{spec.note.strip()}\n\n"
     images = "".join(f"![{label}]({file})\n" for label, file in [*svgs, *pictures])
-    files.write(
+    write_whole(
         stem.with_suffix(".md"), head + "\n".join(map(tables.markdown, every)) + "\n" + images
     )
-    files.write(stem.with_suffix(".tex"), "\n".join(map(tables.latex, every)))
+    write_whole(stem.with_suffix(".tex"), "\n".join(map(tables.latex, every)))
 
 
 def claim_rows(record: Record) -> list[dict[str, Any]]:

@@ -1,0 +1,292 @@
+"""Runs that differ in seeds and numbers only, side by side as one batched computation.
+
+The step of one run is recorded as a graph (bench.traced) and mapped over lanes by torch.func.vmap:
+states are stacked, numbers that differ go in as numbers, batches and data that are the same in all
+lanes go in once. Each lane keeps a folder, counts and a history of its own, as if it had run alone.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_flatten
+
+from bench.algorithm import Algorithm
+from bench.run import Standing, advance
+from bench.settings import build
+from bench.symbols import At, NoGraph, Notes, Number, Of
+from bench.task import Task
+from bench.traced import FORMS, Call, Form, compiled, furthest, later, looped, record, traced
+
+LARGE = 2**20  # numbers in a tensor of the data
+
+
+class Lane(NamedTuple):
+    """One of the runs."""
+
+    task: Task
+    algorithm: Algorithm
+    seed: int
+    chosen: Mapping[str, float]  # the algorithm's settings that differ between the lanes
+
+
+class Apart(NoGraph):
+    """The lanes' data are different and large: stacked, they would only be read one by one."""
+
+
+class TooLarge(NoGraph):
+    """All lanes at once take more memory than they may."""
+
+
+class Batch(NamedTuple):
+    """A step of all lanes."""
+
+    forms: tuple[Form, ...]  # of each lane; those of one task are the same
+    call: Call
+    shared: tuple[bool, ...]  # which of the batches' tensors are the same in all lanes
+    constants: tuple[Tensor, ...]
+
+
+class Side:
+    """Takes the steps of several lanes at once."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        algorithm: dict[str, Any],
+        compile: bool = False,
+        most: float = math.inf,
+    ):
+        """algorithm: its configuration, of which the lanes differ in what they have chosen. most:
+        bytes that a step may take."""
+        self.lanes, self.compile, self.batches = list(lanes), compile, list[Batch]()
+        self.most = most
+        self.notes = Notes()
+        self.notes.at = At(0, lanes[0].chosen)
+        paths = list(lanes[0].chosen)
+        self.varying: Algorithm = build(with_numbers(algorithm, paths, self.notes))
+        self.notes.made()
+        self.off = (0.0, 0.0)  # wall and CPU seconds of recording and compiling
+
+    def ready(self, standings: Sequence[Standing]) -> None:
+        """Record the next step; raises NoGraph."""
+        if not any(self._inputs(batch, standings[0].step) for batch in self.batches):
+            self.batches.insert(0, self._meet(list(standings)))
+
+    def __call__(self, standings: Sequence[Standing], many: int) -> list[Standing]:
+        """The lanes' standings, all of one step, `many` steps later."""
+        end = standings[0].step + many
+        found = list(standings)
+        while found[0].step < end:
+            found = self._step(found, end)
+        return found
+
+    def _step(self, standings: list[Standing], end: int) -> list[Standing]:
+        step = standings[0].step
+        for batch in self.batches:
+            inputs = self._inputs(batch, step)
+            if inputs is not None:
+                return self._taken(standings, batch, inputs, end)
+        begin = time.perf_counter(), time.process_time()
+        if len(self.batches) == FORMS:
+            raise NoGraph(f"its steps have more than {FORMS} forms")
+        self.ready(standings)
+        wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
+        self.off = (self.off[0] + wall, self.off[1] + cpu)
+        return standings
+
+    def _inputs(self, batch: Batch, step: int) -> list[tuple[list[Tensor], At]] | None:
+        """What goes into each lane's graph; None: another graph is to be made."""
+        known: dict[tuple[int, int], Any] = {}
+        found = []
+        for lane, form in zip(self.lanes, batch.forms, strict=True):
+            at = At(step, lane.chosen)
+            key = (id(lane.task), lane.seed)
+            if key not in known:
+                known[key] = form.batches(lane.task, lane.seed, at)
+            inputs = None if known[key] is None else form.holding(known[key], at)
+            if inputs is None:
+                return None
+            found.append(inputs)
+        return found
+
+    def _taken(
+        self,
+        standings: list[Standing],
+        batch: Batch,
+        inputs: list[tuple[list[Tensor], At]],
+        end: int,
+    ) -> list[Standing]:
+        form, step = batch.forms[0], standings[0].step
+        n = end - step if not form.asked and not form.decisions else 1
+        states = [tree_flatten(s.state)[0] for s in standings]
+        stacked = [torch.stack(leaves) for leaves in zip(*states, strict=True)]
+        tensors = list(zip(*(own for own, _ in inputs), strict=True))
+        batches = [
+            each[0] if same else torch.stack(each)
+            for each, same in zip(tensors, batch.shared, strict=True)
+        ]
+        rows = [
+            [form.row(at._replace(step=step + k)) for _, at in inputs]
+            for k in range(n if form.numbers else 1)
+        ]
+        numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
+        out = batch.call([*stacked, *batches, *batch.constants], numbers, n)
+        lanes = zip(*(leaf.unbind() for leaf in out), strict=True)
+        return [
+            later(s, n, own, [leaf.clone() for leaf in leaves])  # a view would save all lanes
+            for s, own, leaves in zip(standings, batch.forms, lanes, strict=True)
+        ]
+
+    def _meet(self, standings: list[Standing]) -> Batch:
+        """The next step of all lanes as one; held against the plain step of the first and last."""
+        step, forms = standings[0].step, dict[tuple[int, int], Form]()
+        for lane, s in zip(self.lanes, standings, strict=True):
+            key = (id(lane.task), lane.seed)
+            if key not in forms:
+                forms[key] = record(
+                    lane.task,
+                    lane.algorithm,
+                    lane.seed,
+                    s.state,
+                    At(step, lane.chosen),
+                    self.notes,
+                    self.varying,
+                )
+        every = tuple(forms[id(lane.task), lane.seed] for lane in self.lanes)
+        self._agreed(every, step)
+        batch = self._batched(every, len(forms) == 1, standings)
+        inputs = self._inputs(batch, step)
+        if inputs is None:
+            raise NoGraph("its lanes draw other kinds of batches")
+        alone = {k: standings[k] for k in (0, len(standings) - 1)}
+        for _ in range(2):
+            after = self._taken(standings, batch, inputs, step + 1)
+            for k, s in alone.items():
+                lane, other = self.lanes[k], after[k]
+                alone[k] = one = advance(lane.task, lane.algorithm, lane.seed, s)
+                apart = furthest(s.state, one.state, other.state)
+                if apart > 1 or one.calls != other.calls or one.samples != other.samples:
+                    raise NoGraph(f"step {step} of a lane differs from that of a single run")
+            standings, step = after, step + 1
+            inputs = self._inputs(batch, step)
+            if inputs is None:
+                break
+        return batch
+
+    def _agreed(self, forms: Sequence[Form], step: int) -> None:
+        for d in (d for form in forms for d in form.decisions if not d.drawn):
+            if len({d.of(At(step, lane.chosen)) for lane in self.lanes}) > 1:
+                raise NoGraph(f"its lanes do not agree on what to do, by {d.key}")
+
+    def _batched(self, forms: Sequence[Form], alone: bool, standings: list[Standing]) -> Batch:
+        """alone: all lanes draw the same batches."""
+        n = len(tree_flatten(standings[0].state)[0])
+        graphs = {id(form): lifted(form.graph) for form in forms}
+        first, constants = graphs[id(forms[0])]
+        for graph, _ in graphs.values():
+            if not alike(first, graph):
+                raise NoGraph("its lanes do not compute alike")
+        apart = []
+        for each in zip(*(graphs[id(form)][1] for form in forms), strict=True):
+            same = all(t is each[0] or torch.equal(t, each[0]) for t in set_of(each))
+            if not same and (each[0].numel() > LARGE or len({t.shape for t in each}) > 1):
+                raise Apart("its lanes have data of their own, large or of different shapes")
+            apart.append((each[0], None) if same else (torch.stack(each), 0))
+        example = forms[0].example
+        flat = [*example, *constants]
+        graph = traced(torch.func.functionalize(first), flat)
+        drawn = len(example) - n - 1
+        dims = (*[0] * (n + 1), *[None if alone else 0] * drawn, *(d for _, d in apart))
+        lanes = len(forms)
+        inputs = [
+            t if d is None else t.expand(lanes, *t.shape).contiguous()
+            for t, d in zip([*example], dims[: n + 1 + drawn], strict=True)
+        ] + [t for t, _ in apart]
+        batched = traced(torch.func.vmap(graph, in_dims=dims), inputs)
+        if lanes > 1 and peak_bytes(batched) > self.most:
+            raise TooLarge("its lanes take more memory than run.lanes_gb")
+        call = compiled(batched, n, inputs) if self.compile else looped(batched, n)
+        return Batch(tuple(forms), call, (alone,) * drawn, tuple(t for t, _ in apart))
+
+
+def peak_bytes(graph: GraphModule) -> int:
+    """What a step has in memory at most, the data apart."""
+    ends: dict[Any, list[Any]] = {}
+    for node in reversed(graph.graph.nodes):
+        for used in node.all_input_nodes:
+            if not any(used in gone for gone in ends.values()):
+                ends.setdefault(node, []).append(used)
+    live = most = 0
+    for node in graph.graph.nodes:
+        live += size_of(node)
+        most = max(most, live)
+        live -= sum(size_of(gone) for gone in ends.get(node, ()))
+    return most
+
+
+def size_of(node: Any) -> int:
+    value = node.meta.get("val")
+    return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
+
+
+def set_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Each tensor once."""
+    return list({id(t): t for t in tensors}.values())
+
+
+def with_numbers(node: dict[str, Any], paths: Sequence[str], notes: Notes) -> dict[str, Any]:
+    """The algorithm's configuration with Numbers at these paths, such as outer.lr."""
+    found = {k: with_numbers(v, [], notes) if isinstance(v, dict) else v for k, v in node.items()}
+    for path in paths:
+        place: Any = found
+        *parents, last = path.split(".")
+        for parent in parents:
+            place = place[parent]
+        place[last] = Number(notes, path, chosen(path))
+    return found
+
+
+def chosen(path: str) -> Of:
+    return lambda at: at.chosen[path]
+
+
+def lifted(graph: GraphModule) -> tuple[GraphModule, list[Tensor]]:
+    """The graph with the tensors that it has in it as further inputs, and those tensors."""
+    own = copied(graph)
+    last = [node for node in own.graph.nodes if node.op == "placeholder"][-1]
+    places: dict[str, Any] = {}
+    for node in list(own.graph.nodes):
+        if node.op != "get_attr":
+            continue
+        if node.target not in places:
+            with own.graph.inserting_after(last):
+                last = places[node.target] = own.graph.placeholder(f"constant_{len(places)}")
+        node.replace_all_uses_with(places[node.target])
+        own.graph.erase_node(node)
+    own.recompile()
+    return own, [getattr(graph, name).detach() for name in places]
+
+
+def copied(graph: GraphModule) -> GraphModule:
+    new = torch.fx.Graph()
+    values: dict[Any, Any] = {}
+    new.output(new.graph_copy(graph.graph, values))
+    return GraphModule(graph, new)
+
+
+def alike(a: GraphModule, b: GraphModule) -> bool:
+    """Whether two graphs are the same operations."""
+    if len(a.graph.nodes) != len(b.graph.nodes):
+        return False
+    twin = dict(zip(b.graph.nodes, a.graph.nodes))
+    for one, other in zip(a.graph.nodes, b.graph.nodes):
+        args, kwargs = torch.fx.map_arg((other.args, other.kwargs), lambda node: twin[node])
+        same = one.op == "placeholder" or one.target == other.target
+        if one.op != other.op or not same or (one.args, one.kwargs) != (args, kwargs):
+            return False
+    return True

@@ -1,0 +1,66 @@
+"""What a run's bits may depend on besides its settings."""
+
+import platform
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import about
+
+if TYPE_CHECKING:
+    import torch  # slow to import: here only where a run is described
+
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf")
+
+
+def environment_of(
+    device: "torch.device", threads: int, sources: Mapping[str, str]
+) -> dict[str, Any]:
+    """What the run's bits may depend on beyond its configuration."""
+    import torch
+
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "python": platform.python_version(),
+        "packages": dict(_packages()),
+        "version": about.version(),
+        "git": about.commit(),
+        "cpu": _cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": gpu,
+        "cuda": torch.version.cuda if gpu else None,
+        "device": device.type,
+        "threads": threads,
+        "data": dict(sources),
+    }
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What changed between two environments: key -> [old, new]."""
+    keys: Iterable[str] = [*old, *(key for key in new if key not in old)]
+    return {key: [old.get(key), new.get(key)] for key in keys if old.get(key) != new.get(key)}
+
+
+def amortised(environment: Mapping[str, Any]) -> bool:
+    """Whether seconds of a run are its share of what lanes took together."""
+    changes = (entry["changed"] for entry in environment.get("continued", []))
+    return bool(environment.get("lanes")) or any(
+        changed.get("lanes", [[], []])[1] for changed in changes
+    )
+
+
+@cache  # a sweep's runs share a process
+def _packages() -> tuple[tuple[str, str], ...]:
+    return tuple((package, version(package)) for package in PACKAGES)
+
+
+@cache
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+

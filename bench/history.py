@@ -1,0 +1,84 @@
+"""The rows of a run: a line of JSON for each measurement."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.files import write_whole
+from bench.settings import BadSetting
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a history; a last line that a kill cut short is left out."""
+    rows = []
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not (isinstance(row, dict) and type(row.get("step")) is int):
+            break
+        rows.append(row)
+    return rows
+
+
+def keep_rows(path: Path, upto: int, every: int) -> None:
+    """Drop the rows of steps after `upto`: an interrupted run measured them past its checkpoint.
+
+    Raises BadSetting if rows before it are gone, which no kill can do.
+    """
+    rows = [row for row in read_rows(path) if row["step"] <= upto]
+    there = {row["step"] for row in rows}
+    gone = next((step for step in range(0, upto + 1, every) if step not in there), None)
+    if gone is not None:
+        raise BadSetting(
+            f"{path} has lost rows, that of step {gone} first, and its checkpoint is of step "
+            f"{upto}: write run.force=true to start again"
+        )
+    write_whole(path, "".join(as_line(row) for row in rows))
+
+
+class History:
+    """history.jsonl, open for more rows. Its errors name it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.file = path.open("ab", buffering=0)
+
+    def add(self, values: dict[str, Any]) -> None:
+        row = memoryview(as_line(values).encode())
+        with self.named():
+            while row:
+                row = row[self.file.write(row) :]
+
+    def sync(self) -> None:
+        with self.named():
+            os.fsync(self.file.fileno())
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with null for what is not finite: JSON has no word for it."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def as_line(row: Mapping[str, Any]) -> str:
+    """A row as a line of a history."""
+    return json.dumps(finite(row)) + "\n"
