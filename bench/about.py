@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "bilevel-bench"
-BUILT = Path(__file__).with_name(
-    "commit.json"
-)  # scripts/commit_hook.py puts it into what it builds
+BUILT = Path(__file__).with_name("commit.json")  # scripts/commit_hook.py puts it into a build
 
 
 def version() -> str:

@@ -1,6 +1,6 @@
 """What a configuration may make Hydra itself call, which it does before any run is looked at.
 
-Tasks, algorithms, loggers and launchers are held against bench.settings.locate. Of Hydra's own
+Tasks, algorithms, loggers and launchers are held against bench.core.settings.locate. Of Hydra's own
 part, which any file of a configuration folder may set, its callbacks, sweepers and the handlers of
 its logs name what to call: here everything but this project's sweeper is refused.
 """

@@ -1,4 +1,4 @@
-"""The command line: Hydra composes a configuration, bench.launch runs it.
+"""The command line: Hydra composes a configuration, bench.runs.launch runs it.
 
 Nothing heavy is imported before there is something to run, so that --help is quick.
 """
@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bench import about, guard
-from bench.codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
-from bench.waiting import settle_waiting
+from bench.runs.codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
+from bench.runs.waiting import settle_waiting
 
 settle_waiting()
 
@@ -25,7 +25,7 @@ raised: list[Exception] = []  # by the run: Hydra would tell it in its own words
 @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
 def app(cfg: DictConfig) -> None:
     """One run. What a sweep does is in hydra_plugins/bilevel_bench.py."""
-    from bench.launch import launch
+    from bench.runs.launch import launch
 
     try:
         codes.append(launch(cfg))
@@ -53,7 +53,7 @@ def main() -> None:
     except Exception as error:
         codes.append(refused(error))
     except BaseException as error:
-        if type(error).__name__ != "Preempted":  # bench.stop's, not imported for --help
+        if type(error).__name__ != "Preempted":  # bench.runs.stop's, not imported for --help
             raise
         codes.append(PUT_OFF)
     sys.exit(max(codes, default=0))
@@ -61,8 +61,8 @@ def main() -> None:
 
 def refused(error: Exception) -> int:
     """The exit code of what is told in one line; raises what is not."""
-    from bench.lock import Busy
-    from bench.settings import BadSetting
+    from bench.core.settings import BadSetting
+    from bench.runs.lock import Busy
 
     if isinstance(error, BadSetting):
         refuse(str(error))
@@ -79,7 +79,7 @@ def refuse(line: str) -> None:
 
 def explained(error: Exception, overrides: list[str]) -> str:
     """A composition error as one line: the setting, its value, what to write instead."""
-    from bench.settings import unknown
+    from bench.core.settings import unknown
 
     text = " ".join((str(error) or str(error.__cause__)).split())
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:

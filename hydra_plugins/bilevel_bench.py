@@ -12,8 +12,8 @@ MANY = 100  # runs whose planning takes long enough to be told
 
 
 class Sweep(BasicSweeper):
-    """Hydra's product of all choices, made by bench.sweep: each configuration is composed once,
-    ended runs are not started, and what became of each is read from its folder."""
+    """Hydra's product of all choices, made by bench.sweeps.sweep: each configuration is composed
+    once, ended runs are not started, and what became of each is read from its folder."""
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -31,6 +31,6 @@ class Sweep(BasicSweeper):
         (overrides,) = self.split_arguments(parser.parse_overrides(arguments), None)
         if len(overrides) >= MANY:
             print(f"bench: planning {len(overrides):,} runs", file=sys.stderr)
-        from bench.sweep import Composer, carry_out  # slow to import
+        from bench.sweeps.sweep import Composer, carry_out  # slow to import
 
         codes.append(carry_out(Composer(loader, self.config), overrides, self.config))

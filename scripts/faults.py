@@ -33,11 +33,11 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils._pytree import tree_leaves
 
-from bench.environment import environment_of
-from bench.files import write_whole
-from bench.folder import RunFolder
-from bench.launch import perform, place, resolved
 from bench.main import refused
+from bench.runs.environment import environment_of
+from bench.runs.files import write_whole
+from bench.runs.folder import RunFolder
+from bench.runs.launch import perform, place, resolved
 
 Config = dict[str, Any]
 RUNS = {

@@ -42,15 +42,15 @@ import yaml
 from hydra import compose, initialize_config_module
 from torch import Tensor
 
-from bench import stop
-from bench.environment import environment_of
-from bench.files import read_json, write_json
-from bench.folder import at, below
-from bench.launch import resolved
-from bench.machine import chosen_device, settle
-from bench.run import Standing, advance, first
-from bench.settings import BadSetting, build
-from bench.task import Context
+from bench.core.loop import Standing, advance, first
+from bench.core.settings import BadSetting, build
+from bench.core.task import Context
+from bench.runs import stop
+from bench.runs.environment import environment_of
+from bench.runs.files import read_json, write_json
+from bench.runs.folder import at, below
+from bench.runs.launch import resolved
+from bench.runs.machine import chosen_device, settle
 
 CONF = Path(__file__).parent.parent / "conf"
 DONE, FAILED, REFUSED, MORE = 0, 1, 2, 75

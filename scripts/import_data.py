@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 from tasks.data.catalogue import KEPT, derived, expect, published
 from tasks.data.checksums import CHECKSUMS, SOURCES, sha256
 

@@ -1,7 +1,7 @@
 """Mutation run: small mistakes are put into the code one at a time, and the tests must notice.
 
     uv run --with coverage python scripts/mutate.py --sample 400
-    uv run python scripts/mutate.py --files bench/lock.py --tests tests/test_locks.py
+    uv run python scripts/mutate.py --files bench/runs/lock.py --tests tests/test_locks.py
     uv run python scripts/mutate.py --named ID "the reason why this survivor changes nothing"
 
 A mutant meets the tests that reach its line, the most specific first, until 60 seconds of them are

@@ -30,14 +30,14 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from bench.environment import environment_of
-from bench.files import write_whole
-from bench.machine import chosen_device, settle
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.solve import top_singular
-from bench.task import Context
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context
+from bench.numerics.solve import top_singular
+from bench.runs.environment import environment_of
+from bench.runs.files import write_whole
+from bench.runs.machine import chosen_device, settle
 from tasks.conv4 import Conv4
 from tasks.data.images import Images, Split
 from tasks.data.images import Part as ImagePart

@@ -156,7 +156,7 @@ def image_problem(
 
         train, val = (part(n) for n in sizes)
     else:
-        from bench.task import Context
+        from bench.core.task import Context
         from tasks.data.images import Images, load
 
         split = load(Images(name, *sizes, 1, 1), Context(data_root=root), "hyper_cleaning", 0)
@@ -212,7 +212,7 @@ def here(p: Problem, step: Callable[[], Tensor]) -> Callable[[bool], Trial]:
 
 def our_task(p: Problem) -> Any:
     """tasks/hyper_cleaning.py on these rows in place of a data set's."""
-    from bench.task import Context
+    from bench.core.task import Context
     from tasks.data.images import Images, Part, Split
     from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 
@@ -246,15 +246,15 @@ def our_contenders(p: Problem) -> list[Contender]:
 
 def remembering(lr: float) -> Any:
     """Gradient descent whose memory is the last direction: what the pairs are compared by."""
-    from bench.descent import Descent
+    from bench.numerics.descent import Descent
 
     return Descent(torch.zeros_like, lambda p, d, m: (p - lr * d, d))
 
 
 def our_step(task: Any, algorithm: Any, x: Tensor, y: Tensor) -> tuple[Callable[[], Tensor], str]:
     """A step of this algorithm from (x, y), and what it counts."""
-    from bench.oracle import Oracle
-    from bench.rng import Draw
+    from bench.core.draw import Draw
+    from bench.core.oracle import Oracle
 
     state = algorithm.init(x, y)
 
@@ -270,8 +270,8 @@ def our_step(task: Any, algorithm: Any, x: Tensor, y: Tensor) -> tuple[Callable[
 
 def gradient_contenders(p: Problem) -> list[Contender]:
     """g_y of one lane and of LANES: ours, and plain autograd lane after lane."""
-    from bench.oracle import Oracle
-    from bench.rng import Draw
+    from bench.core.draw import Draw
+    from bench.core.oracle import Oracle
 
     task = our_task(p)
     zeta = Draw(task, 0, 0).g()
@@ -478,8 +478,8 @@ class News:
 
 def news(root: Path) -> News:
     """Regularised as strongly as C |y|^2, for the same reason. Raises BadSetting."""
-    from bench.rng import Draw, generator
-    from bench.task import Context
+    from bench.core.draw import Draw, generator
+    from bench.core.task import Context
     from tasks.newsgroups import Pretraining, newsgroups
 
     start = math.log(2 * C * 20 * 130_107)
@@ -514,9 +514,9 @@ def news_contenders(p: News) -> list[Contender]:
     """A gradient of g, a step of BOME, one of AID-CG: ours and in COO matrices."""
     from algorithms.bilevel.aid import aid_cg
     from algorithms.bilevel.bome import bome
-    from bench.oracle import Oracle
-    from bench.rng import Draw
-    from bench.solve import cg
+    from bench.core.draw import Draw
+    from bench.core.oracle import Oracle
+    from bench.numerics.solve import cg
 
     draw = Draw(p.task, 0, 0)
 
@@ -851,7 +851,7 @@ def main() -> None:
         speed_continual.report(arguments.repeats, arguments.json, arguments.avalanche)
         return
 
-    from bench.settings import BadSetting
+    from bench.core.settings import BadSetting
 
     load, root = os.getloadavg()[0], Path(arguments.data).expanduser()
     try:

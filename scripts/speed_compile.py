@@ -25,15 +25,15 @@ from hydra import compose, initialize_config_module
 from rich.console import Console
 from rich.table import Table
 
-from bench import driver
-from bench.batched import Side
-from bench.driver import Opened
-from bench.lanes import lanes_of
-from bench.launch import place, resolved
+from bench.compiled.batched import Side
+from bench.compiled.traced import Compiled, furthest
+from bench.core.loop import Standing, advance
+from bench.core.settings import build
 from bench.reproduce.speed import ratio
-from bench.run import Standing, advance
-from bench.settings import build
-from bench.traced import Compiled, furthest
+from bench.runs import driver
+from bench.runs.driver import Opened
+from bench.runs.lanes import lanes_of
+from bench.runs.launch import place, resolved
 
 STEP_SIZES = [0.01 * 1.3**k for k in range(20)]
 TITLES = {

@@ -46,7 +46,7 @@ Work = Callable[[], Trial]
 
 def stream(dtype: torch.dtype = torch.float32) -> Any:
     """The task itself, on made-up images of ten classes in place of MNIST."""
-    from bench.task import Context
+    from bench.core.task import Context
     from tasks.continual import permuted_mnist
     from tasks.data.images import Images, Part, Split
 
@@ -70,7 +70,7 @@ def network(y: Tensor) -> nn.Sequential:
 
 def ours(task: Any) -> Callable[[], Tensor]:
     from algorithms.continual.er import er
-    from bench.run import run
+    from bench.core.loop import run
 
     def work() -> Tensor:
         steps = TASKS * IMAGES // BATCH
@@ -83,7 +83,7 @@ def ours(task: Any) -> Callable[[], Tensor]:
 
 def usual(task: Any, places: Callable[[int, int], Tensor]) -> Callable[[], Tensor]:
     """places(n, step): which of the n remembered images are replayed."""
-    from bench.rng import generator
+    from bench.core.draw import generator
 
     every = task.stream.recalled(torch.arange(TASKS * IMAGES))
 
@@ -113,7 +113,7 @@ def usual(task: Any, places: Callable[[int, int], Tensor]) -> Callable[[], Tenso
 
 def as_ours(task: Any) -> Callable[[int, int], Tensor]:
     """The places that algorithms/continual/er.py draws."""
-    from bench.rng import Draw
+    from bench.core.draw import Draw
 
     return lambda n, step: Draw(task, 0, step).some(torch.arange(n), MEMORY)
 
@@ -124,7 +124,7 @@ def avalanche(task: Any) -> Iterator[tuple[str, Work]]:
     Unavailable."""
     from peer_environment import environment
 
-    from bench.rng import generator
+    from bench.core.draw import generator
 
     python = environment("Avalanche", AVALANCHE, "its own dependencies")
     every = task.stream.recalled(torch.arange(TASKS * IMAGES))

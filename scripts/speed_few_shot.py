@@ -30,7 +30,7 @@ MEMORY_T = (1, 5, 10, 20, 50)
 
 def task_of(adapt: str, chunk: int | None, device: torch.device) -> Any:
     """The task itself, on random images in place of a data set's."""
-    from bench.task import Context
+    from bench.core.task import Context
     from tasks.data.classes import Classes
     from tasks.few_shot import few_shot
 
@@ -46,8 +46,8 @@ def task_of(adapt: str, chunk: int | None, device: torch.device) -> Any:
 
 def adaptations(adapt: str, device: torch.device) -> dict[str, Callable[[], Tensor]]:
     """T inner steps of all episodes: together, and in a loop."""
-    from bench.oracle import Oracle
-    from bench.rng import Draw, generator
+    from bench.core.draw import Draw, generator
+    from bench.core.oracle import Oracle
 
     together = task_of(adapt, EPISODES, device)
     x, y_0 = together.init(generator())
@@ -103,9 +103,9 @@ def report(repeats: int, file: Path | None = None) -> None:
     from algorithms.bilevel.aid_bio import aid_bio
     from algorithms.bilevel.itd import itd
     from algorithms.meta.maml import maml
-    from bench.descent import gd
-    from bench.oracle import Oracle
-    from bench.rng import Draw, generator
+    from bench.core.draw import Draw, generator
+    from bench.core.oracle import Oracle
+    from bench.numerics.descent import gd
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(

@@ -22,8 +22,8 @@ from rich.table import Table
 from scipy.sparse.linalg import svds
 from torch import Tensor
 
-from bench.rng import generator
-from bench.solve import top_singular
+from bench.core.draw import generator
+from bench.numerics.solve import top_singular
 
 Pair = tuple[Tensor, Tensor]
 

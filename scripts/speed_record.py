@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from bench.environment import environment_of
-from bench.files import write_json
+from bench.runs.environment import environment_of
+from bench.runs.files import write_json
 
 
 def command(packages: str = "") -> str:

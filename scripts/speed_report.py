@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from bench.folder import RunFolder
 from bench.reproduce import plan as plans
 from bench.reproduce.specs import load_book
+from bench.runs.folder import RunFolder
 
 # the child tells its own peak: what the parent sees starts at the parent's size
 MAIN = """

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from bench.environment import environment_of
-from bench.files import write_whole
-from bench.folder import below
+from bench.runs.environment import environment_of
+from bench.runs.files import write_whole
+from bench.runs.folder import below
 
 FEW = 20
 

@@ -12,8 +12,8 @@ import os
 import sys
 from typing import Any
 
+from bench.core.settings import BadSetting
 from bench.reproduce.specs import Artifact, Book, find, load_book
-from bench.settings import BadSetting
 
 
 def workspace(artifact: Artifact, book: Book, budget: str, entity: str, project: str) -> Any:

@@ -1,1 +1,1 @@
-"""Problems: one file per family, each with a function that returns a `bench.task.Task`."""
+"""Problems: one file per family, each with a function that returns a `bench.core.task.Task`."""

@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.settings import BadSetting, Count, Natural, NonNegative, Positive
-from bench.stream import Samples, Stream
-from bench.task import Batch, Context, Ledger, Task
-from bench.view import heatmap
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
+from bench.core.stream import Samples, Stream
+from bench.core.task import Batch, Context, Ledger, Task
+from bench.core.view import heatmap
 from tasks.data import classes
 from tasks.data.images import Images, load
 from tasks.film import Mlp, Network, Resnet

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.rng import generator
+from bench.core.draw import generator
 
 Rows = tuple[int, int]  # from and to which of an episode's images
 

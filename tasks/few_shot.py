@@ -17,9 +17,9 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.settings import BadSetting, Count, NonNegative, Positive
-from bench.task import Batch, Best, Context, Sampler, Select, Task
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, NonNegative, Positive
+from bench.core.task import Batch, Best, Context, Sampler, Select, Task
 from tasks.conv4 import Conv4
 from tasks.data import classes
 from tasks.episodes import Deck, Episodes, Rows

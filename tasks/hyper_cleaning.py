@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.sets import box
-from bench.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate
-from bench.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
-from bench.view import Histogram, histogram
+from bench.core.draw import generator
+from bench.core.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate
+from bench.core.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
+from bench.core.view import Histogram, histogram
+from bench.numerics.sets import box
 from tasks.data.images import Images, Part, Split, load
 from tasks.linear import (
     Rows,

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
 
-from bench.deferred import Deferred
-from bench.task import Derivatives, Partials, Wrt
+from bench.core.deferred import Deferred
+from bench.core.task import Derivatives, Partials, Wrt
 from tasks.conv4 import Conv4
 from tasks.episodes import Deck, Episodes, Rows
 from tasks.linear import curved, residual

@@ -14,9 +14,9 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import softplus
 
-from bench.rng import generator
-from bench.settings import BadSetting, Count, Fraction, NonNegative, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, Fraction, NonNegative, Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from tasks.rows import numbered
 
 

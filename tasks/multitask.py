@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.sets import nuclear_ball
-from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.numerics.sets import nuclear_ball
 from tasks.data.tables import table
 from tasks.rows import numbered
 from tasks.stationarity import spectrum, stationarity

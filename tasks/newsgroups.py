@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.settings import BadSetting, Finite, Natural, Positive, Rate
-from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Finite, Natural, Positive, Rate
+from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from tasks.data.newsgroups import Documents, Headers, Source, corpus
 from tasks.linear import curved, residual, sample_losses
 from tasks.pretraining import descended, kept

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from bench.oracle import Oracle
-from bench.settings import Count, Natural, NonNegative, Positive
-from bench.solve import cg
-from bench.task import Batch, Task
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, Natural, NonNegative, Positive
+from bench.core.task import Batch, Task
+from bench.numerics.solve import cg
 from tasks.stationarity import gradient_mapping
 
 NAMES = ("regret", "V_T", "H_2T")

@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.settings import Count, Positive
-from bench.task import Batch, Context, Sampler, Tally, Task
+from bench.core.draw import generator
+from bench.core.settings import Count, Positive
+from bench.core.task import Batch, Context, Sampler, Tally, Task
 from tasks.data.images import Images, Part, load
 from tasks.online import NAMES, Solved, measured
 

@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.sets import box
-from bench.settings import BadSetting, Count, Fraction, Natural, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Sampler, Tally, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, Fraction, Natural, Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Sampler, Tally, Task, Wrt
+from bench.numerics.sets import box
 from tasks.data.newsgroups import Documents as Counts
 from tasks.data.newsgroups import Headers, Source, corpus
 from tasks.linear import curved, residual, sample_losses

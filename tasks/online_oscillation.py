@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from bench.sets import box
-from bench.settings import Positive
-from bench.task import Batch, Context, Derivatives, Partials, Tally, Task, Wrt
+from bench.core.settings import Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Tally, Task, Wrt
+from bench.numerics.sets import box
 from tasks.stationarity import gradient_mapping
 
 

@@ -18,10 +18,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.sets import box
-from bench.settings import BadSetting, Count, NonNegative, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Sampler, Tally, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, NonNegative, Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Sampler, Tally, Task, Wrt
+from bench.numerics.sets import box
 from tasks.quadratic import quadratic
 from tasks.stationarity import gradient_mapping
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from bench.task import Context
+from bench.core.task import Context
 
 
 def descended(

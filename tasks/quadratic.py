@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.settings import Count, NonNegative, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import Count, NonNegative, Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from tasks.rows import numbered
 
 

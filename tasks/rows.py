@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
-from bench.task import Batch, Sampler
+from bench.core.task import Batch, Sampler
 
 
 def numbered(n: int, device: torch.device) -> tuple[Tensor, Sampler]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bench.task import Set
+from bench.core.task import Set
 
 
 def gradient_mapping(feasible: Set, x: Tensor, slope: Tensor, gamma: float) -> Tensor:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bench.sets import box
-from bench.settings import Finite, Positive
-from bench.task import Batch, Context, Derivatives, Loss, Partials, Set, Task, Wrt
+from bench.core.settings import Finite, Positive
+from bench.core.task import Batch, Context, Derivatives, Loss, Partials, Set, Task, Wrt
+from bench.numerics.sets import box
 
 Variant = Literal["paper", "code"]
 Point = tuple[Finite, Finite]

@@ -9,10 +9,10 @@ Y is the mean of `mixed` random trees, seen with sparse noise: its truth lies in
 import torch
 from torch import Generator, Tensor
 
-from bench.rng import generator
-from bench.sets import spanning_trees
-from bench.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
-from bench.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
+from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from bench.numerics.sets import spanning_trees
 from tasks.rows import numbered
 from tasks.stationarity import stationarity
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.rng import Draw, generator
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.task import Context, Task
 from tasks.data import images
 from tasks.data.images import Images, Part
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning

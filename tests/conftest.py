@@ -12,7 +12,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as bench.main sets it, before torch
 
 import torch
 
-from bench.task import Context, Task
+from bench.core.task import Context, Task
 from tasks.quadratic import quadratic
 
 ROOT = Path(__file__).parent.parent

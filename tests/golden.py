@@ -1,7 +1,8 @@
 """Golden runs: the numbers of every method and task over five small steps, as they were recorded.
 
 A change of a number fails tests/test_golden.py until the version of what computes it is raised
-(`bench.settings.version`), which renames its runs, and the number is recorded anew, on purpose:
+(`bench.core.settings.version`), which renames its runs, and the number is recorded anew, on
+purpose:
 
     uv run python -m tests.golden                  # what has changed
     uv run python -m tests.golden --renew          # record it, where a version was raised
@@ -25,13 +26,13 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.descent import gd
-from bench.run import run
-from bench.sets import l2_ball
-from bench.settings import BadSetting, build, checked, locate, parameters, version_of
-from bench.source import targets_of
-from bench.task import Context, Task
+from bench.core.algorithm import Algorithm
+from bench.core.loop import run
+from bench.core.settings import BadSetting, build, checked, locate, parameters, version_of
+from bench.core.task import Context, Task
+from bench.numerics.descent import gd
+from bench.numerics.sets import l2_ball
+from bench.runs.source import targets_of
 from tests.steps import problem as small
 
 ROOT = Path(__file__).parent.parent

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.files import write_json
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Plan
 from bench.reproduce.specs import Artifact, Book, Method, Metric, Point, Spec
+from bench.runs.files import write_json
 
 SPEC: dict[str, Any] = {
     "title": "t", "source": "s", "task": "toy",

@@ -11,13 +11,13 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from bench.algorithm import Algorithm, State
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.run import Standing, advance, first, run
-from bench.sets import l2_ball
-from bench.settings import build, checked
-from bench.task import Context, Task
+from bench.core.algorithm import Algorithm, State
+from bench.core.draw import Draw
+from bench.core.loop import Standing, advance, first, run
+from bench.core.oracle import Oracle
+from bench.core.settings import build, checked
+from bench.core.task import Context, Task
+from bench.numerics.sets import l2_ball
 from tasks.quadratic import quadratic
 
 ROOT = Path(__file__).parent.parent

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from algorithms.bilevel.black_box import optuna_tpe, random_search
-from bench.algorithm import Algorithm
-from bench.run import Standing, advance, first
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.algorithm import Algorithm
+from bench.core.loop import Standing, advance, first
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.quadratic import quadratic
 
 

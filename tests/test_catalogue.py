@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torchvision.datasets import CIFAR100
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 from tasks.data import catalogue
 from tasks.data.catalogue import KEPT, Kept, State, derived, expect, state, states
 from tasks.data.pickles import ALLOWED, pickled

@@ -16,9 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 import tasks.data.images
-from bench.rng import generator
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.draw import generator
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.data import classes
 from tasks.data.catalogue import KEPT
 from tasks.data.images import Images, load

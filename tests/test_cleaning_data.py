@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, Recorrupted, corrupted, hyper_cleaning
 from tests import cleaning as at

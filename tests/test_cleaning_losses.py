@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Context
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Context
 from tasks.data.images import Images, Part, Split
 from tasks.hyper_cleaning import Pretraining, Rows, hyper_cleaning
 from tasks.linear import MANY, trimmed

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.rng import Draw, generator
-from bench.task import Context
-from bench.view import Histogram
+from bench.core.draw import Draw, generator
+from bench.core.task import Context
+from bench.core.view import Histogram
 from tasks import hyper_cleaning as module
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tests import cleaning as at

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from bench.loggers import answers
+from bench.runs.loggers import answers
 from tests.conftest import ROOT, Cli
 from tests.test_hostile import Main, Said, main  # noqa: F401  (a fixture)
 
@@ -49,8 +49,8 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "an unknown variant": (("task.variant=papr",), ("task.variant=papr", "'paper' or 'code'")),
     "a foreign target": (("algorithm._target_=os.system",), ("os.system", "only functions of")),
     "a target of another kind": (
-        ("algorithm._target_=bench.descent.gd",),
-        ("algorithm._target_=bench.descent.gd", "Algorithm"),
+        ("algorithm._target_=bench.numerics.descent.gd",),
+        ("algorithm._target_=bench.numerics.descent.gd", "Algorithm"),
     ),
     "no override": (("toy_coreset",), ("toy_coreset", "EQUAL")),
     "an interpolation to nothing": (("algorithm.inner_lr=${nope}",), ("nope",)),
@@ -181,7 +181,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(main: Main, tmp_path: Path) -> No
     assert main(*arguments, f"run.root={tmp_path}/whole").code == 0
     whole = folder(tmp_path, "whole")
 
-    slow = f"import time, bench.run as r; f = r.advance\n{SLOWED}"
+    slow = f"import time, bench.core.loop as r; f = r.advance\n{SLOWED}"
     command = [sys.executable, "-c", slow, *arguments, f"run.root={tmp_path}/killed"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120

@@ -13,14 +13,14 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from algorithms.bilevel.bome import bome
-from bench.algorithm import Algorithm
-from bench.descent import adam, gd
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.run import Standing, advance, first, run
-from bench.symbols import NoGraph
-from bench.task import Context, Task
-from bench.traced import Call, Compiled, looped
+from bench.compiled.symbols import NoGraph
+from bench.compiled.traced import Call, Compiled, looped
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.loop import Standing, advance, first, run
+from bench.core.oracle import Oracle
+from bench.core.task import Context, Task
+from bench.numerics.descent import adam, gd
 from tasks.online_oscillation import online_oscillation
 from tasks.quadratic import quadratic
 from tasks.toy import toy_coreset, toy_degenerate

@@ -21,17 +21,17 @@ from algorithms.bilevel.itd import fo_itd
 from algorithms.continual.ctn import ctn
 from algorithms.continual.er import er, single
 from algorithms.continual.gem import projected
-from bench import checkpoint
-from bench.algorithm import Algorithm
-from bench.descent import clamped
-from bench.oracle import Oracle
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import Standing, advance, first, run
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting, build, checked
+from bench.core.task import Context, Task
+from bench.core.view import heatmap
+from bench.numerics.descent import clamped
 from bench.reproduce import drawings
 from bench.reproduce.specs import load_book
-from bench.rng import Draw, generator
-from bench.run import Standing, advance, first, run
-from bench.settings import BadSetting, build, checked
-from bench.task import Context, Task
-from bench.view import heatmap
+from bench.runs import checkpoint
 from tasks.continual import permuted_mnist, read, split_cifar
 from tasks.data.images import Images
 from tasks.film import Mlp

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.stream import Samples, Stream
-from bench.task import Batch, Derivatives, Partials, Set, Task, Wrt
+from bench.core.oracle import Oracle
+from bench.core.stream import Samples, Stream
+from bench.core.task import Batch, Derivatives, Partials, Set, Task, Wrt
 from tests.steps import problem as at
 
 XI, ZETA = torch.tensor([3, 1, 4]), torch.tensor([1, 5, 9, 2, 6])  # rows; f's are 3, g's are 5

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from bench.folder import RunFolder
+from bench.core.draw import generator
+from bench.core.task import Context
 from bench.reproduce import curves, drawings
 from bench.reproduce.plan import Job, Plan, Row, Run
 from bench.reproduce.specs import Artifact, Metric, Point, Spec, load_book
-from bench.rng import generator
-from bench.task import Context
+from bench.runs.folder import RunFolder
 
 BOOK = load_book()
 ACCURACY = Metric(label="test accuracy", better="higher", percent=True)
@@ -301,7 +301,7 @@ def test_the_contours_are_of_the_runs_own_task(
             optimum=None,
         )
 
-    monkeypatch.setattr("bench.settings.build", built)
+    monkeypatch.setattr("bench.core.settings.build", built)
     found = pathed(tmp_path, "toy_coreset", PLANE, {"A": [(0.0, 1.0)]}, seed=7)["paper"]
     x0 = float(torch.rand(1, generator=generator(7, "init"), dtype=torch.float64))
     assert found["z"][0][0] == pytest.approx(x0 - 4 + 6, rel=1e-5)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.folder import at
+from bench.core.settings import BadSetting
 from bench.reproduce import dashboard
 from bench.reproduce.specs import Book, Method, Metric
-from bench.settings import BadSetting
+from bench.runs.folder import at
 
 BOOK = Book(
     {},

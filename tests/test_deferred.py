@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.deferred import Deferred
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.run import advance, first
-from bench.task import Derivatives, Partials, Task, Wrt
+from bench.core.algorithm import Algorithm
+from bench.core.deferred import Deferred
+from bench.core.draw import Draw
+from bench.core.loop import advance, first
+from bench.core.oracle import Oracle
+from bench.core.task import Derivatives, Partials, Task, Wrt
 
 J = torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0]], dtype=torch.float64)
 LIKE = torch.zeros(3, dtype=torch.float64)

@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 from torch import Generator, Tensor
 
-from bench.rng import Asked, Draw, drawn, generator
-from bench.settings import BadSetting
-from bench.stream import Stream
-from bench.task import Batch, Context, Task
+from bench.core.draw import Asked, Draw, drawn, generator
+from bench.core.settings import BadSetting
+from bench.core.stream import Stream
+from bench.core.task import Batch, Context, Task
 from tasks.quadratic import quadratic
 from tests.steps import problem as at
 

@@ -13,12 +13,12 @@ from algorithms.bilevel.soba import soba
 from algorithms.bilevel.spider import srba
 from algorithms.bilevel.stocbio import stocbio
 from algorithms.bilevel.storm import mrbo, sustain
-from bench.algorithm import Algorithm
-from bench.descent import gd
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
+from bench.numerics.descent import gd
 from tasks.quadratic import quadratic
 
 STILL = 1e-300  # an inner step size that leaves y where it is

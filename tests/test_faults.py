@@ -16,14 +16,14 @@ import torch
 from hydra import compose, initialize_config_module
 from torch import Tensor
 
-import bench.run
-from bench import checkpoint, lock, stop
-from bench.files import read_json, write_json
-from bench.folder import FILES
-from bench.launch import perform, place, resolved
-from bench.loggers import mirror
-from bench.run import Standing
-from bench.settings import BadSetting
+import bench.core.loop
+from bench.core.loop import Standing
+from bench.core.settings import BadSetting
+from bench.runs import checkpoint, lock, stop
+from bench.runs.files import read_json, write_json
+from bench.runs.folder import FILES
+from bench.runs.launch import perform, place, resolved
+from bench.runs.loggers import mirror
 from tests.conftest import ROOT
 from tests.test_cli import history, state
 
@@ -45,7 +45,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Step], None]:
     """Something that happens once, after a step is taken: what it returns is the new state."""
 
     def at(step: int, happens: Step) -> None:
-        original, left = bench.run.advance, [step]
+        original, left = bench.core.loop.advance, [step]
 
         def advance(*arguments: Any) -> Standing:
             s = original(*arguments)
@@ -55,7 +55,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Step], None]:
                 s = s if changed is None else changed(s)
             return s
 
-        monkeypatch.setattr(bench.run, "advance", advance)
+        monkeypatch.setattr(bench.core.loop, "advance", advance)
 
     return at
 
@@ -245,7 +245,7 @@ def test_starting_again_removes_first_what_says_that_the_run_has_ended() -> None
 def test_a_lock_has_one_owner_and_goes_with_its_process(tmp_path: Path) -> None:
     folder = tmp_path / "task" / "algorithm" / "run"
     code = (
-        "import sys, time, pathlib, bench.lock as l\n"
+        "import sys, time, pathlib, bench.runs.lock as l\n"
         "with l.held(pathlib.Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, str(folder)]

@@ -19,15 +19,15 @@ from algorithms.bilevel.aid_bio import aid_bio
 from algorithms.bilevel.itd import itd
 from algorithms.meta.learn2learn import learn2learn
 from algorithms.meta.maml import maml
-from bench.algorithm import Algorithm
-from bench.descent import adam, gd
-from bench.launch import complete
-from bench.oracle import Oracle
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import advance, first, run
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting, build
+from bench.core.task import Context, Task
+from bench.numerics.descent import adam, gd
 from bench.reproduce.specs import load_book, override, points
-from bench.rng import Draw, generator
-from bench.run import advance, first, run
-from bench.settings import BadSetting, build
-from bench.task import Context, Task
+from bench.runs.launch import complete
 from tasks.conv4 import Conv4
 from tasks.few_shot import few_shot
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from bench.core.settings import BadSetting
 from bench.reproduce import readme, records, report
 from bench.reproduce.claims import Verdict
 from bench.reproduce.readme import Found
 from bench.reproduce.records import ClaimRecord, Record
 from bench.reproduce.specs import Book
-from bench.settings import BadSetting
 from tests import planned
 from tests.test_report_tables import recorded, row
 

@@ -8,8 +8,8 @@ import pytest
 from tests import golden
 
 ADVICE = (
-    "raise the version of what computes these numbers (bench.settings.version), so that its runs "
-    "get new names, then: uv run python -m tests.golden --renew"
+    "raise the version of what computes these numbers (bench.core.settings.version), so that its "
+    "runs get new names, then: uv run python -m tests.golden --renew"
 )
 
 

@@ -33,7 +33,7 @@ LET_THROUGH: list[dict[str, Any]] = [
     {"sweeper": {"_target_": BASIC, "max_batch_size": None}},
     {"sweeper": {"_target_": OURS, "params": None}},
     {"sweeper": {"_target_": OURS, "params": {}}},
-    {"launcher": {"_target_": "bench.launchers.Local", "jobs": 2}},
+    {"launcher": {"_target_": "bench.sweeps.launchers.Local", "jobs": 2}},
     {"job_logging": {"handlers": {"console": {"class": "logging.StreamHandler"}}}},
     {"job_logging": {"handlers": {"f": {"class": "logging.FileHandler", "filename": "x.log"}}}},
     {"job_logging": {"formatters": {"f": {"class": "logging.Formatter", "format": "[%(name)s]"}}}},

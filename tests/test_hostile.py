@@ -16,8 +16,8 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 
 import bench.main
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.completion import _entries
 from tasks.data import classes, newsgroups, tables
 from tasks.data.pickles import pickled
@@ -63,7 +63,7 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
     "a private function": (("task._target_=tasks.completion._entries",), "only functions of"),
     "a module's module": (("task._target_=tasks.completion.np.loadtxt",), "no such function"),
     "an imported function": (("task._target_=tasks.completion.checked",), "no such function"),
-    "what is of ours, but no task": (("task._target_=bench.record.write",), "does not give"),
+    "what is of ours, but no task": (("task._target_=bench.runs.files.write",), "does not give"),
     "a callback": (
         ("+hydra.callbacks.x={_target_: os.mkdir, path: MARK}",),
         "only what this project brings",

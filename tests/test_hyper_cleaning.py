@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from algorithms.bilevel.stocbio import stocbio
-from bench.descent import gd
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Context
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Context
+from bench.numerics.descent import gd
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, Recorrupted, hyper_cleaning
 from tests.conftest import Cli

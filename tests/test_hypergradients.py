@@ -9,12 +9,12 @@ from torch import Tensor
 from algorithms.bilevel.aid import aid_cg, aid_fp, aid_neumann
 from algorithms.bilevel.aid_bio import aid_bio
 from algorithms.bilevel.itd import itd, reverse
-from bench.algorithm import Algorithm
-from bench.descent import gd
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
+from bench.numerics.descent import gd
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.quadratic import quadratic

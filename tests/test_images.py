@@ -12,9 +12,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torchvision.datasets import MNIST, FashionMNIST
 
-from bench.rng import generator
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.draw import generator
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.data.checksums import sha256, verified
 from tasks.data.images import Images, load
 from tests import folders

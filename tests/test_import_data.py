@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 from torchvision.datasets import MNIST
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 from tasks.data import catalogue
 from tasks.data.pickles import pickled
 from tests import folders

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from bench import jobs, lanes, launch, lock, stop
-from bench.folder import RunFolder, State, reason_of
-from bench.jobs import Job
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
+from bench.runs import lanes, launch, lock, stop
+from bench.runs.folder import RunFolder, State, reason_of
+from bench.sweeps import jobs
+from bench.sweeps.jobs import Job
 
 Config = dict[str, Any]
 

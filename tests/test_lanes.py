@@ -16,12 +16,13 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import bench.run
-from bench import batched, driver, lanes, launch, lock, machine, stop
-from bench.batched import Apart, Lane, TooLarge
-from bench.run import Standing, advance
-from bench.settings import BadSetting, build
-from bench.symbols import At, NoGraph, Notes, Number
+import bench.core.loop
+from bench.compiled import batched
+from bench.compiled.batched import Apart, Lane, TooLarge
+from bench.compiled.symbols import At, NoGraph, Notes, Number
+from bench.core.loop import Standing, advance
+from bench.core.settings import BadSetting, build
+from bench.runs import driver, lanes, launch, lock, machine, stop
 
 Config = dict[str, Any]
 RATES = (0.3, 0.1, 1e200, 0.05)  # ends early, goes on, diverges, goes on
@@ -84,7 +85,7 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> type[Stand]:
     monkeypatch.setattr(lanes, "Side", Stand)
     monkeypatch.setattr(machine, "clock", lambda device: lambda: clock.wall)
     monkeypatch.setattr(driver, "tried", lambda *arguments: None)
-    monkeypatch.setattr(bench.run.time, "process_time", lambda: clock.cpu)
+    monkeypatch.setattr(bench.core.loop.time, "process_time", lambda: clock.cpu)
     return Stand
 
 

@@ -13,20 +13,21 @@ import pytest
 import torch
 from hydra import compose, initialize_config_module
 
-import bench.run
-from bench import codes, driver, launch, launchers, lock, machine, slurm, stop
-from bench.driver import Opened, Recording
-from bench.files import read_json, write_json
-from bench.folder import FILES, RunFolder, reason_of
-from bench.history import History
-from bench.jobs import Job
-from bench.launch import perform, place
-from bench.loggers import Logger
-from bench.name import name
-from bench.run import Standing, first
-from bench.settings import BadSetting
-from bench.task import Context, Ledger, Task
-from bench.view import Heatmap, Histogram
+import bench.core.loop
+from bench.core.loop import Standing, first
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Ledger, Task
+from bench.core.view import Heatmap, Histogram
+from bench.runs import codes, driver, launch, lock, machine, stop
+from bench.runs.driver import Opened, Recording
+from bench.runs.files import read_json, write_json
+from bench.runs.folder import FILES, RunFolder, reason_of
+from bench.runs.history import History
+from bench.runs.launch import perform, place
+from bench.runs.loggers import Logger
+from bench.runs.name import name
+from bench.sweeps import launchers, slurm
+from bench.sweeps.jobs import Job
 from tests.steps import problem as at
 
 Config = dict[str, Any]
@@ -393,7 +394,7 @@ def test_a_run_is_signalled_to_stop_but_not_after_its_last_step(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that comes in the last step finds the run done."""
-    original = bench.run.advance
+    original = bench.core.loop.advance
 
     def advance(task: Task, algorithm: Any, seed: int, s: Standing) -> Standing:
         s = original(task, algorithm, seed, s)
@@ -401,7 +402,7 @@ def test_a_run_is_signalled_to_stop_but_not_after_its_last_step(
             stop._asked.append(15)
         return s
 
-    monkeypatch.setattr(bench.run, "advance", advance)
+    monkeypatch.setattr(bench.core.loop, "advance", advance)
     assert perform(config, quiet=True) == 0
 
 

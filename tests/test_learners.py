@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tasks.few_shot
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Best, Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Best, Context, Task
 from tasks.conv4 import Conv4
 from tasks.data import classes
 from tasks.episodes import Deck

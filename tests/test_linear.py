@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Context, Task
 from tasks.data.images import Images, Part, Split
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.linear import (

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from bench import lock, stop
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
+from bench.runs import lock, stop
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
 from tasks.logistic import logistic
 from tasks.quadratic import quadratic
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tasks.continual
-from bench.rng import generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.draw import generator
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
 from tasks.continual import Data, Size, permuted_mnist, read, split_cifar, stream
 from tasks.data.images import Images, Part, Split
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.sets import box, l1_ball
-from bench.task import Context, Set, Task, Wrt
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Context, Set, Task, Wrt
+from bench.numerics.sets import box, l1_ball
 from tasks.logistic import logistic
 from tasks.quadratic import quadratic
 from tasks.rows import numbered

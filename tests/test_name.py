@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.algorithm import Algorithm
-from bench.name import called, name, stands_for
-from bench.settings import as_node, checked, hints_of, locate, parameters, version, version_of
-from bench.source import targets_of
-from bench.task import Task
+from bench.core.algorithm import Algorithm
+from bench.core.settings import as_node, checked, hints_of, locate, parameters, version, version_of
+from bench.core.task import Task
+from bench.runs.name import called, name, stands_for
+from bench.runs.source import targets_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +38,7 @@ def config(**changed: Any) -> dict[str, Any]:
         "data": {"root": "data", "download": False},
         "task": {"_target_": "tasks.toy.toy_coreset", "variant": "code"},
         "algorithm": {"_target_": "algorithms.bilevel.bome.bome", "T": 10, "eta": 0.25},
-        "logger": {"_target_": "bench.loggers.local"},
+        "logger": {"_target_": "bench.runs.loggers.local"},
     }
     for key, value in changed.items():
         place = run if key in run else whole
@@ -71,7 +71,7 @@ OTHER: list[dict[str, Any]] = [
 SAME: list[dict[str, Any]] = [
     {"device": "cuda"}, {"threads": 1}, {"compile": True}, {"lanes_gb": 1.0}, {"checkpoint": 1.0},
     {"force": True}, {"retry_failed": True}, {"root": "elsewhere"}, {"vectorize": ["seed"]},
-    {"data": {"root": "x", "download": True}}, {"logger": {"_target_": "bench.loggers.wandb"}},
+    {"data": {"root": "x", "download": True}}, {"logger": {"_target_": "bench.runs.loggers.wandb"}},
     {"algorithm": {"eta": 0.25, "_target_": BOME}},  # a default left out, and another order
     {"task": {"_target_": TASK, "variant": "code", "start": 1, "scale": None}},
 ]  # fmt: skip
@@ -116,7 +116,7 @@ HERE = "bench.example"
 def located(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functions above, as if they were the project's."""
     found: dict[str, Callable[..., Any]] = {f"{HERE}.outer": outer, f"{__name__}.Inner": Inner}
-    monkeypatch.setattr("bench.name.locate", lambda target, path: found[target])
+    monkeypatch.setattr("bench.runs.name.locate", lambda target, path: found[target])
 
 
 def node(**settings: Any) -> dict[str, Any]:
@@ -177,8 +177,8 @@ def test_a_default_that_is_a_record_is_a_group_of_settings() -> None:
 NAMES = """
 import sys
 from hydra import compose, initialize_config_module
-from bench.launch import resolved
-from bench.name import name
+from bench.runs.launch import resolved
+from bench.runs.name import name
 with initialize_config_module("conf", version_base="1.3"):
     for line in sys.argv[1:]:
         print(name(resolved(compose("config", line.split()))))
@@ -232,7 +232,7 @@ def test_raising_a_version_changes_names(project: Path) -> None:
     before = names(project)
     place = project / "algorithms" / "bilevel" / "bome.py"
     edit(place, "def bome(", "@version(2)\ndef bome(")
-    edit(place, "from bench.settings import ", "from bench.settings import version, ")
+    edit(place, "from bench.core.settings import ", "from bench.core.settings import version, ")
     after = names(project)
     changed = [a.rpartition("/")[0] == b.rpartition("/")[0] and a != b
                for a, b in zip(before, after, strict=True)]  # fmt: skip

@@ -16,13 +16,13 @@ from torch import Tensor
 from algorithms.projection_free.frank_wolfe import fw, sagafw, sfw, svfw
 from algorithms.projection_free.ncgs import condg, ncgs, ncgs_vr
 from algorithms.projection_free.projected import projected_gradient, svrg
-from bench import checkpoint
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.run import first, run
-from bench.settings import locate
-from bench.task import Context, Set, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import first, run
+from bench.core.oracle import Oracle
+from bench.core.settings import locate
+from bench.core.task import Context, Set, Task
+from bench.runs import checkpoint
 from tasks.completion import completion
 from tasks.multitask import multitask
 from tasks.trees import trees

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.rng import generator
+from bench.core.draw import generator
 from tasks.batch_norm import batch_norm
 from tasks.conv4 import Conv4, normalised
 from tasks.film import Mlp, Resnet

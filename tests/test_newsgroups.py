@@ -18,11 +18,11 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from algorithms.bilevel.stocbio import stocbio
-from bench.descent import gd
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
+from bench.numerics.descent import gd
 from tasks import newsgroups as module
 from tasks.data.newsgroups import Corpus, Documents, corpus
 from tasks.newsgroups import Pretraining, Rows, newsgroups

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.data import newsgroups as data
 from tasks.data.newsgroups import corpus
 

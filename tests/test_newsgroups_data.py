@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
 from tasks import newsgroups as module
 from tasks.data.newsgroups import Corpus, Documents
 from tasks.newsgroups import Part, Pretraining, newsgroups

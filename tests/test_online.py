@@ -14,12 +14,12 @@ from torch import Tensor
 from algorithms.online.f2obo import af2obo, f2obo, hypergradient, sf2obo
 from algorithms.online.implicit import aobo, fsobo, oagd, sobow, sogd
 from algorithms.online.obbo import obbo, sobbo
-from bench import checkpoint
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.run import Standing, advance, first, run, tallied
-from bench.task import Context, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import Standing, advance, first, run, tallied
+from bench.core.oracle import Oracle
+from bench.core.task import Context, Task
+from bench.runs import checkpoint
 from tasks.online import Solved, measured
 from tasks.online_quadratic import online_quadratic
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.online.implicit import fsobo
-from bench.rng import Draw, generator
-from bench.run import run
-from bench.settings import BadSetting, checked
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.loop import run
+from bench.core.settings import BadSetting, checked
+from bench.core.task import Context, Task
 from tasks import online_imbalance as module
 from tasks.data.images import Images, Part, Split
 from tasks.online import Solved, measured

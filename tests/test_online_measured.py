@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from bench.oracle import Oracle
-from bench.sets import box
-from bench.task import Sampler, Set, Task
+from bench.core.oracle import Oracle
+from bench.core.task import Sampler, Set, Task
+from bench.numerics.sets import box
 from tasks.online import NAMES, Solved, measured, solved
 from tests.steps import drifting as on
 from tests.steps import problem as at

@@ -9,10 +9,10 @@ import torch
 
 from algorithms.online.f2obo import f2obo
 from algorithms.online.obbo import obbo
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.run import advance, first, run
-from bench.task import Context
+from bench.core.draw import Draw, generator
+from bench.core.loop import advance, first, run
+from bench.core.oracle import Oracle
+from bench.core.task import Context
 from tasks.online_oscillation import online_oscillation
 
 CONTEXT = Context(dtype=torch.float64)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from algorithms.online.obbo import obbo
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.run import run
-from bench.settings import BadSetting
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.loop import run
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context, Task
 from tasks.online_quadratic import online_quadratic
 from tasks.quadratic import quadratic
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from bench.settings import locate
+from bench.core.settings import locate
 
 CONF = Path(__file__).parent.parent / "conf"
 METHODS = (

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Context, Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Context, Task
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.quadratic import quadratic

@@ -11,11 +11,11 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from bench.launch import complete
-from bench.rng import generator
-from bench.run import run
-from bench.settings import build
-from bench.task import Context
+from bench.core.draw import generator
+from bench.core.loop import run
+from bench.core.settings import build
+from bench.core.task import Context
+from bench.runs.launch import complete
 
 CONF = Path(__file__).parent.parent / "conf"
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bench.descent import Descent, adam, descent, gd, heavy_ball_descent
-from bench.machine import settle
-from bench.rng import Draw, generator
-from bench.solve import cg, neumann
-from bench.task import Task
+from bench.core.draw import Draw, generator
+from bench.core.task import Task
+from bench.numerics.descent import Descent, adam, descent, gd, heavy_ball_descent
+from bench.numerics.solve import cg, neumann
+from bench.runs.machine import settle
 
 
 def test_a_batch_depends_on_its_whole_name_and_on_nothing_else(task: Task) -> None:

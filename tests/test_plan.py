@@ -8,14 +8,14 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from bench import name as naming
-from bench.folder import RunFolder
-from bench.history import as_line
-from bench.launch import complete
+from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Job, Names, Plan, Row, Run
 from bench.reproduce.specs import Point, Select
-from bench.settings import BadSetting
+from bench.runs import name as naming
+from bench.runs.folder import RunFolder
+from bench.runs.history import as_line
+from bench.runs.launch import complete
 from tests.planned import BOOK, Known, artifact, finish, made
 
 POINT = Point("paper", "A", (("task", "t"), ("run.steps", 5)), (("algorithm.lr", 0.1),))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.task import Context
+from bench.core.task import Context
 from tasks.pretraining import descended, kept
 
 

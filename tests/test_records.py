@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bench.files import write_json
+from bench.core.settings import BadSetting
 from bench.reproduce import claims, records, specs
 from bench.reproduce.plan import Job, Run
 from bench.reproduce.specs import Artifact, Point
-from bench.settings import BadSetting
+from bench.runs.files import write_json
 from tests.planned import BOOK, artifact, finish, made
 
 MACHINE: dict[str, Any] = {

@@ -12,12 +12,12 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 
-from bench import renaming
-from bench.folder import RunFolder, below
-from bench.launch import complete, perform, place, resolved
-from bench.name import name, stands_for
-from bench.renaming import Renamed
-from bench.run import Standing
+from bench.core.loop import Standing
+from bench.runs import renaming
+from bench.runs.folder import RunFolder, below
+from bench.runs.launch import complete, perform, place, resolved
+from bench.runs.name import name, stands_for
+from bench.runs.renaming import Renamed
 from tests.conftest import ROOT
 
 Config = dict[str, Any]
@@ -45,9 +45,9 @@ def as_before(folder: RunFolder) -> RunFolder:
 
 
 def stopped_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    import bench.run
+    import bench.core.loop
 
-    original = bench.run.advance
+    original = bench.core.loop.advance
 
     def advance(*arguments: Any) -> Standing:
         s = original(*arguments)
@@ -55,7 +55,7 @@ def stopped_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return s
 
-    monkeypatch.setattr(bench.run, "advance", advance)
+    monkeypatch.setattr(bench.core.loop, "advance", advance)
 
 
 def test_a_finished_and_a_begun_run_are_renamed(
@@ -99,7 +99,7 @@ def test_a_name_of_before_is_of_first_versions(
     assert perform(config, quiet=True) == 0
     folder = place(config)
     old = as_before(folder)
-    monkeypatch.setattr("bench.name.version_of", lambda function: 2)
+    monkeypatch.setattr("bench.runs.name.version_of", lambda function: 2)
     monkeypatch.setattr(name, "__defaults__", (lambda function: 2,))
     assert name(config) != folder.name
     assert list(renaming.rename(folder.root)) == [Renamed(old.name, folder.name)]

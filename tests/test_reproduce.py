@@ -15,11 +15,11 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_module
 
-from bench.launch import launch
+from bench.core.settings import BadSetting
 from bench.reproduce import cli
 from bench.reproduce import plan as plans
 from bench.reproduce.specs import load_book
-from bench.settings import BadSetting
+from bench.runs.launch import launch
 from tests.conftest import ROOT
 
 Reproduce = Callable[..., subprocess.CompletedProcess[str]]

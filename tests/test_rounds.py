@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import bench.run
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.run import (
+import bench.core.loop
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import (
     Diverged,
     Standing,
     Taken,
@@ -33,10 +32,11 @@ from bench.run import (
     selected,
     tallied,
 )
-from bench.settings import BadSetting
-from bench.stream import Stream
-from bench.task import Best, Ledger, Select, Tally, Task
-from bench.view import Heatmap
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.stream import Stream
+from bench.core.task import Best, Ledger, Select, Tally, Task
+from bench.core.view import Heatmap
 
 Row = dict[str, Any]
 
@@ -501,7 +501,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.wall, self.cpu = 50.0, 20.0
-        monkeypatch.setattr(bench.run.time, "process_time", lambda: self.cpu)
+        monkeypatch.setattr(bench.core.loop.time, "process_time", lambda: self.cpu)
 
     def __call__(self) -> float:
         return self.wall

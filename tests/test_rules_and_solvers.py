@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.descent import Descent, adam, clamped, descent, heavy_ball, heavy_ball_descent
-from bench.rng import generator
-from bench.solve import cg, neumann
+from bench.core.draw import generator
+from bench.numerics.descent import Descent, adam, clamped, descent, heavy_ball, heavy_ball_descent
+from bench.numerics.solve import cg, neumann
 from tests.steps.problem import Adam
 
 START = torch.tensor([1.0, -2.0, 0.5]).double()

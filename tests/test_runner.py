@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 
-from bench import jobs as job_layer
-from bench import launch
-from bench.folder import RunFolder, State
-from bench.launchers import Ended, Launcher
+from bench.core.settings import BadSetting
 from bench.reproduce import runner
 from bench.reproduce.plan import Job, Names
 from bench.reproduce.specs import Point
-from bench.settings import BadSetting
+from bench.runs import launch
+from bench.runs.folder import RunFolder, State
+from bench.sweeps import jobs as job_layer
+from bench.sweeps.launchers import Ended, Launcher
 
 
 def job(chosen: dict[str, Any], seed: int = 0, again: bool = False, **settings: Any) -> Job:

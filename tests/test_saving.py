@@ -14,13 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench import about, checkpoint
-from bench.environment import _cpu, amortised, differences, environment_of
-from bench.files import read_json, write_json, write_whole, write_yaml
-from bench.history import as_line, finite, keep_rows, read_rows
-from bench.run import Standing
-from bench.settings import BadSetting
-from bench.task import Best
+from bench import about
+from bench.core.loop import Standing
+from bench.core.settings import BadSetting
+from bench.core.task import Best
+from bench.runs import checkpoint
+from bench.runs.environment import _cpu, amortised, differences, environment_of
+from bench.runs.files import read_json, write_json, write_whole, write_yaml
+from bench.runs.history import as_line, finite, keep_rows, read_rows
 
 
 class Disk:

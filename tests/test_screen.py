@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench import loggers
-from bench.loggers import About, answers, mirror
-from bench.screen import Screen, show, told
+from bench.runs import loggers
+from bench.runs.loggers import About, answers, mirror
+from bench.runs.screen import Screen, show, told
 
 Summary = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.settings import locate
+from bench.core.settings import locate
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -105,14 +105,14 @@ def test_rules_of_the_outer_step_have_their_papers_defaults() -> None:
     rules = {"rule": "gd", "momentum": 0.9, "b1": 0.9, "b2": 0.999, "eps": 1e-8}
     values = written("descent", "default")
     assert {k: float(v) if k == "eps" else v for k, v in values.items()} == {
-        "_target_": "bench.descent.descent",
+        "_target_": "bench.numerics.descent.descent",
         "lr": 0.05,
         **rules,
     }
-    assert_defaults("bench.descent.descent", rules)
-    assert_defaults("bench.descent.adam", {k: rules[k] for k in ("b1", "b2", "eps")})
-    assert_defaults("bench.descent.heavy_ball_descent", {"momentum": 0.9})
+    assert_defaults("bench.numerics.descent.descent", rules)
+    assert_defaults("bench.numerics.descent.adam", {k: rules[k] for k in ("b1", "b2", "eps")})
+    assert_defaults("bench.numerics.descent.heavy_ball_descent", {"momentum": 0.9})
     assert written("descent", "clamped") == {
-        "_target_": "bench.descent.clamped", "lr": 0.1, "at": 1.0,
+        "_target_": "bench.numerics.descent.clamped", "lr": 0.1, "at": 1.0,
     }  # fmt: skip
-    assert_defaults("bench.descent.clamped", {"at": 1.0})
+    assert_defaults("bench.numerics.descent.clamped", {"at": 1.0})

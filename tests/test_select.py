@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from algorithms.bilevel.itd import itd
-from bench import checkpoint
-from bench.descent import gd
-from bench.run import Standing, first, run
-from bench.task import Best, Select, Task
+from bench.core.loop import Standing, first, run
+from bench.core.task import Best, Select, Task
+from bench.numerics.descent import gd
+from bench.runs import checkpoint
 
 SCORES = [0.1, 0.4, float("nan"), 0.7, 0.7, 0.2]  # at steps 0, 2, ..., 10
 ALGORITHM = itd(gd(0.1), 0.5, 2)

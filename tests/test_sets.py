@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.rng import generator
-from bench.sets import box, l1_ball, l2_ball, nuclear_ball, simplex, spanning_trees
-from bench.settings import BadSetting
-from bench.solve import top_singular
-from bench.task import Set
+from bench.core.draw import generator
+from bench.core.settings import BadSetting
+from bench.core.task import Set
+from bench.numerics.sets import box, l1_ball, l2_ball, nuclear_ball, simplex, spanning_trees
+from bench.numerics.solve import top_singular
 
 GRAPH = networkx.gnp_random_graph(12, 0.5, seed=3)
 EDGES = torch.tensor(list(GRAPH.edges))

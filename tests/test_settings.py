@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from bench import settings as module
-from bench.settings import (
+from bench.core import settings as module
+from bench.core.settings import (
     BadSetting,
     Count,
     Finite,
@@ -266,7 +266,11 @@ def test_targets_that_are_refused(target: Any, said: str) -> None:
 def test_targets_are_functions_and_classes_of_this_project() -> None:
     assert locate(f"{HERE}.thing", "x") is thing
     assert locate(f"{HERE}.Inner", "x") is Inner
-    for package in ("tasks.quadratic.quadratic", "algorithms.bilevel.bome.bome", "bench.sets.box"):
+    for package in (
+        "tasks.quadratic.quadratic",
+        "algorithms.bilevel.bome.bome",
+        "bench.numerics.sets.box",
+    ):
         assert locate(package, "x").__module__ == package.rpartition(".")[0]
 
 

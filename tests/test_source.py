@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bench import launch
-from bench import source as sources
-from bench.folder import RunFolder
-from bench.settings import PACKAGES
+from bench.core.settings import PACKAGES
+from bench.runs import launch
+from bench.runs import source as sources
+from bench.runs.folder import RunFolder
 
 Config = dict[str, Any]
 CONFIG: Config = {
@@ -19,11 +19,11 @@ CONFIG: Config = {
 }
 FILES = {
     "bench/__init__.py": "",
-    "bench/run.py": "from bench.oracle import Oracle\n",
-    "bench/oracle.py": "import torch\n",
+    "bench/core/loop.py": "from bench.core.oracle import Oracle\n",
+    "bench/core/oracle.py": "import torch\n",
     "bench/unused.py": "",
-    "bench/traced.py": "",
-    "bench/lanes.py": "",
+    "bench/compiled/traced.py": "",
+    "bench/compiled/batched.py": "",
     "tasks/__init__.py": "",
     "tasks/mine.py": "from tasks import shared\n\ndef f():\n    from bench import oracle\n",
     "tasks/shared.py": "import tasks.mine\n",
@@ -32,10 +32,10 @@ FILES = {
     "tasks/data/sums.py": "",
     "algorithms/__init__.py": "",
     "algorithms/deep/__init__.py": "",
-    "algorithms/deep/method.py": "import os, bench.oracle as o\nfrom numpy import bench\n",
+    "algorithms/deep/method.py": "import os, bench.core.oracle as o\nfrom numpy import bench\n",
 }
 UNUSED = {
-    "bench/unused.py", "bench/traced.py", "bench/lanes.py", "algorithms/__init__.py",
+    "bench/unused.py", "bench/compiled/traced.py", "bench/compiled/batched.py", "algorithms/__init__.py",
     "algorithms/deep/__init__.py",
 }  # fmt: skip
 
@@ -65,10 +65,12 @@ def seen(*more: str) -> Config:
 def test_all_that_is_imported_counts_and_nothing_else(project: Path) -> None:
     """Also what a function imports when it is called, and packages of which a module is taken."""
     assert set(seen()["files"]) == {*FILES} - UNUSED
-    assert set(seen("bench.traced")["files"]) - set(seen()["files"]) == {"bench/traced.py"}
+    assert set(seen("bench.compiled.traced")["files"]) - set(seen()["files"]) == {
+        "bench/compiled/traced.py"
+    }
 
 
-@pytest.mark.parametrize("file", ["tasks/mine.py", "tasks/data/sums.py", "bench/oracle.py"])
+@pytest.mark.parametrize("file", ["tasks/mine.py", "tasks/data/sums.py", "bench/core/oracle.py"])
 def test_a_changed_file_changes_the_digest(file: str, project: Path) -> None:
     before = seen()
     (project / "bench" / "unused.py").write_text("x = 1\n")
@@ -91,7 +93,12 @@ def test_real_files_are_found_without_importing_them() -> None:
     found = sources.source(
         {"task": {"_target_": "tasks.trees.trees"}, "algorithm": {"_target_": "algorithms.x.f"}}
     )["files"]
-    assert {"tasks/trees.py", "bench/run.py", "bench/oracle.py", "bench/rng.py"} <= set(found)
+    assert {
+        "tasks/trees.py",
+        "bench/core/loop.py",
+        "bench/core/oracle.py",
+        "bench/core/draw.py",
+    } <= set(found)
     assert {name.partition("/")[0] for name in found} <= set(PACKAGES)
     assert not any(name.startswith("bench/reproduce") for name in found)
     assert set(sys.modules) == there
@@ -120,13 +127,15 @@ def test_a_finished_run_whose_code_has_changed_says_so(
     nothing = "nothing to do: this run is finished (run.force=true does it again)"
     folder.describe({})
     assert said() == nothing
-    folder.describe({"source": seen("bench.traced")})
+    folder.describe({"source": seen("bench.compiled.traced")})
     assert said() == nothing
     (project / "tasks" / "mine.py").write_text("x = 1\n")
-    (project / "bench" / "traced.py").write_text("x = 1\n")
-    (project / "bench" / "lanes.py").write_text("x = 1\n")  # which this run did not use
+    (project / "bench" / "compiled" / "traced.py").write_text("x = 1\n")
+    (project / "bench" / "compiled" / "batched.py").write_text(
+        "x = 1\n"
+    )  # which this run did not use
     sources.contents.cache_clear()
-    files = "bench/traced.py, tasks/mine.py, tasks/shared.py"
+    files = "bench/compiled/traced.py, tasks/mine.py, tasks/shared.py"
     assert said() == (
         f"this run is finished, but its code has changed since: {files}; "
         "run.force=true makes it anew"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.rng import generator
+from bench.core.draw import generator
 from tasks.sparse import Csr, picked, product, sparse
 
 N, P = 7, 5

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from bench.core.settings import BadSetting
 from bench.reproduce import specs
 from bench.reproduce.specs import Book, Method, Metric, Point, Spec, points
-from bench.settings import BadSetting
 
 METRICS = {
     "any": {"calls": Metric(label="oracle calls", better="lower")},

@@ -12,13 +12,13 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from bench.launch import complete
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, build
+from bench.core.task import Best, Context
 from bench.reproduce import plan as plans
 from bench.reproduce import tables
 from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, points
-from bench.rng import generator
-from bench.settings import BadSetting, build
-from bench.task import Best, Context
+from bench.runs.launch import complete
 from tests.conftest import ROOT
 
 BOOK = load_book()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.core.settings import BadSetting
 from bench.reproduce import speed
-from bench.settings import BadSetting
 from tests.conftest import ROOT
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from bench.rng import generator
-from bench.stream import Samples, Stream, joined, reservoir, ring
+from bench.core.draw import generator
+from bench.core.stream import Samples, Stream, joined, reservoir, ring
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 9])

@@ -16,8 +16,8 @@ from algorithms.continual.gem import gem
 from algorithms.continual.mer import mer
 from algorithms.meta.learn2learn import learn2learn
 from algorithms.meta.maml import maml
-from bench.algorithm import Algorithm
-from bench.descent import gd
+from bench.core.algorithm import Algorithm
+from bench.numerics.descent import gd
 from tasks.continual import CTN, Size, permuted_mnist, split_cifar
 from tasks.few_shot import few_shot
 from tests.conftest import ROOT

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 
-import bench.run
-from bench import launchers, lock
-from bench.files import read_json
-from bench.folder import RunFolder, State
-from bench.jobs import Job, alone, make
-from bench.launch import place, resolved
-from bench.name import name
-from bench.sweep import Outcome, Planned, code, share
+import bench.core.loop
+from bench.runs import lock
+from bench.runs.files import read_json
+from bench.runs.folder import RunFolder, State
+from bench.runs.launch import place, resolved
+from bench.runs.name import name
+from bench.sweeps import launchers
+from bench.sweeps.jobs import Job, alone, make
+from bench.sweeps.sweep import Outcome, Planned, code, share
 from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
 
 QUICK = (
@@ -48,14 +49,14 @@ def statuses(tmp_path: Path) -> list[str]:
 def bad_seeds(monkeypatch: pytest.MonkeyPatch) -> dict[int, Callable[[], Any]]:
     """seed -> what its second step does instead."""
     bad: dict[int, Callable[[], Any]] = {}
-    original = bench.run.advance
+    original = bench.core.loop.advance
 
     def advance(task: Any, algorithm: Any, seed: int, s: Any) -> Any:
         if s.step == 1 and seed in bad:
             bad[seed]()
         return original(task, algorithm, seed, s)
 
-    monkeypatch.setattr(bench.run, "advance", advance)
+    monkeypatch.setattr(bench.core.loop, "advance", advance)
     return bad
 
 

@@ -13,14 +13,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-import bench.sweep as sweep
-from bench import codes, lanes, launchers
-from bench.files import read_json
-from bench.folder import RunFolder
-from bench.jobs import Job
-from bench.settings import BadSetting
-from bench.source import source
-from bench.sweep import Composer, Outcome, Planned
+import bench.sweeps.sweep as sweep
+from bench.core.settings import BadSetting
+from bench.runs import codes, lanes
+from bench.runs.files import read_json
+from bench.runs.folder import RunFolder
+from bench.runs.source import source
+from bench.sweeps import launchers
+from bench.sweeps.jobs import Job
+from bench.sweeps.sweep import Composer, Outcome, Planned
 
 Config = dict[str, Any]
 
@@ -125,7 +126,7 @@ def test_a_run_that_is_skipped_says_what_has_changed_in_its_code(folder: RunFold
     for old, remark in (
         (None, None),
         (now, None),
-        ({**now, "bench/run.py": "0" * 10}, "bench/run.py"),
+        ({**now, "bench/core/loop.py": "0" * 10}, "bench/core/loop.py"),
     ):
         about = {"device": "cpu", "threads": 1, "data": {}}
         folder.describe(about | ({} if old is None else {"source": {"files": old}}))
@@ -375,7 +376,7 @@ class Sweep:
         master = OmegaConf.create(
             {
                 "hydra": {
-                    "launcher": {"_target_": "bench.launchers.here"},
+                    "launcher": {"_target_": "bench.sweeps.launchers.here"},
                     "sweep": {"dir": str(folder)},
                     "overrides": {"task": ["seed=range(5)"]},
                 }

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-from bench.run import Standing
-from bench.symbols import MOST, At, Decision, NoGraph, Notes, Number, Watching, applied
-from bench.traced import furthest, later, looped
+from bench.compiled.symbols import MOST, At, Decision, NoGraph, Notes, Number, Watching, applied
+from bench.compiled.traced import furthest, later, looped
+from bench.core.loop import Standing
 
 
 def numbers() -> tuple[Notes, Number, Number]:

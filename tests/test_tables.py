@@ -10,8 +10,8 @@ import pytest
 import sklearn.datasets
 import torch
 
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.data.tables import table
 
 LINES = "3 1:0.5 3:-2\n1 2:1.25\n12 1:-1 2:4 3:0.75\n"

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.rng import generator
-from bench.solve import top_singular
+from bench.core.draw import generator
+from bench.numerics.solve import top_singular
 
 
 def matrix(values: list[float], rows: int, columns: int) -> Tensor:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.rng import generator
-from bench.task import Context, Task
+from bench.core.draw import generator
+from bench.core.task import Context, Task
 from tasks.toy import toy_coreset, toy_degenerate, toy_minimax
 
 GOAL = (3.0, -2.0)

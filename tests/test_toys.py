@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from bench.rng import generator
-from bench.run import advance, first
-from bench.settings import build
-from bench.task import Context
+from bench.core.draw import generator
+from bench.core.loop import advance, first
+from bench.core.settings import build
+from bench.core.task import Context
 from tasks.toy import toy_coreset, toy_degenerate, toy_minimax
 from tests.test_conf import composed
 

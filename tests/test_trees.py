@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.trees import trees
 
 

@@ -9,18 +9,18 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from bench import lanes, stop
-from bench.batched import Apart, Lane, Side
-from bench.files import read_json
-from bench.folder import RunFolder
-from bench.history import read_rows
+from bench.compiled.batched import Apart, Lane, Side
+from bench.compiled.symbols import NoGraph
+from bench.core.loop import Standing, advance, first
+from bench.core.settings import build
+from bench.core.task import Context, Task
 from bench.reproduce import plan as plans
 from bench.reproduce import runner
 from bench.reproduce.specs import Point
-from bench.run import Standing, advance, first
-from bench.settings import build
-from bench.symbols import NoGraph
-from bench.task import Context, Task
+from bench.runs import lanes, stop
+from bench.runs.files import read_json
+from bench.runs.folder import RunFolder
+from bench.runs.history import read_rows
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.online_quadratic import online_quadratic
@@ -28,8 +28,8 @@ from tasks.quadratic import quadratic
 from tests.test_compile import close
 from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
 
-GD = {"_target_": "bench.descent.gd", "lr": 0.05}
-ADAM = {"_target_": "bench.descent.descent", "lr": 0.05, "rule": "adam"}
+GD = {"_target_": "bench.numerics.descent.gd", "lr": 0.05}
+ADAM = {"_target_": "bench.numerics.descent.descent", "lr": 0.05, "rule": "adam"}
 METHODS: dict[str, dict[str, Any]] = {
     "bilevel.bome.bome": {"outer": ADAM, "lower": GD, "inner_lr": 0.2, "T": 3},
     "bilevel.soba.soba": {"outer": GD, "inner_lr": 0.2, "system_lr": 0.2, "decay": 0.5},

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from bench.view import Heatmap, Histogram, heatmap, histogram
+from bench.core.view import Heatmap, Histogram, heatmap, histogram
 
 
 def test_shares_in_equal_bins() -> None:

@@ -24,12 +24,13 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_module
 
-from bench import launch, lock, workers
-from bench.folder import RunFolder, State, below
-from bench.jobs import Job
-from bench.launchers import local
 from bench.reproduce.runner import stopped_by_terminate
-from bench.workers import TRIES, Worker, at_work
+from bench.runs import launch, lock
+from bench.runs.folder import RunFolder, State, below
+from bench.sweeps import workers
+from bench.sweeps.jobs import Job
+from bench.sweeps.launchers import local
+from bench.sweeps.workers import TRIES, Worker, at_work
 from tests.conftest import ROOT
 
 Config = dict[str, Any]
@@ -287,7 +288,7 @@ def test_how_many_processes_there_are(
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
-    monkeypatch.setattr("bench.launchers.at_work", lambda *given: seen.append(given))
+    monkeypatch.setattr("bench.sweeps.launchers.at_work", lambda *given: seen.append(given))
     jobs = jobs_of(tmp_path, "abcdefgh"[:runs])
     for job, number in zip(jobs, threads, strict=True):
         job.config["run"]["threads"] = number

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.descent import Descent, heavy_ball
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, Natural, Positive, Rate
-from bench.solve import cg, neumann
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, Natural, Positive, Rate
+from bench.numerics.descent import Descent, heavy_ball
+from bench.numerics.solve import cg, neumann
 
 
 class State(NamedTuple):

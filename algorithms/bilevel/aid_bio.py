@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.descent import Descent
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, Positive
-from bench.solve import cg
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, Positive
+from bench.numerics.descent import Descent
+from bench.numerics.solve import cg
 
 
 class State(NamedTuple):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import BadSetting, Count, Finite, Positive
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting, Count, Finite, Positive
 
 MOST = 100  # coordinates that the sampler takes: it models each by itself, in Python
 

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.descent import Descent, heavy_ball
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, NonNegative, Positive, Rate
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, NonNegative, Positive, Rate
+from bench.numerics.descent import Descent, heavy_ball
 
 
 class State(NamedTuple):

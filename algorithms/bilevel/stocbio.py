@@ -22,12 +22,12 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.descent import Descent
-from bench.oracle import Oracle
-from bench.rng import Blocks, Draw
-from bench.settings import BadSetting, Count, NonNegative, Positive
-from bench.task import Batch
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Blocks, Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting, Count, NonNegative, Positive
+from bench.core.task import Batch
+from bench.numerics.descent import Descent
 
 
 class State(NamedTuple):

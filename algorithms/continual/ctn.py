@@ -20,11 +20,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import BadSetting, Count, Positive
-from bench.stream import Samples, Stream, joined, ring
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting, Count, Positive
+from bench.core.stream import Samples, Stream, joined, ring
 
 
 class State(NamedTuple):

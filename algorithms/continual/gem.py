@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, NonNegative, Positive
-from bench.stream import Stream, ring
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, NonNegative, Positive
+from bench.core.stream import Stream, ring
 
 
 class State(NamedTuple):

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bench.algorithm import Algorithm
-from bench.descent import Descent
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import BadSetting, Count, Positive
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting, Count, Positive
+from bench.numerics.descent import Descent
 
 
 class State(NamedTuple):

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, Natural, NonNegative, Positive
-from bench.task import Batch
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, Natural, NonNegative, Positive
+from bench.core.task import Batch
 
 
 class State(NamedTuple):

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, Fraction, Natural, NonNegative, Positive
-from bench.solve import cg, neumann
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, Fraction, Natural, NonNegative, Positive
+from bench.numerics.solve import cg, neumann
 
 
 class Plain(NamedTuple):

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import Count, Positive
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import Count, Positive
 
 
 class State(NamedTuple):

@@ -13,15 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from bench import about
-from bench.folder import State, any_ended
+from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Names, Plan, Run
 from bench.reproduce.specs import Artifact, Book, Budget, find, load_book
-from bench.settings import BadSetting
+from bench.runs.folder import State, any_ended
 
 if TYPE_CHECKING:
-    from bench.launchers import Launcher
     from bench.reproduce.records import ClaimRecord, Record
+    from bench.sweeps.launchers import Launcher
 
     Verdicts = dict[str, dict[str, ClaimRecord]]  # variant -> claim -> ...
 
@@ -187,8 +187,8 @@ def run(
     specs: Specs = None,
 ) -> None:
     """Make the runs that are missing. Interrupted or killed: the same command goes on."""
-    from bench.launchers import local, slurm  # slow to import
     from bench.reproduce import runner
+    from bench.sweeps.launchers import local, slurm  # slow to import
 
     book, root = load_book(specs), runs.expanduser()
     extra = runner.checked_extra([i for i in ids if "=" in i])
@@ -221,7 +221,7 @@ def carry_out(
     anew: with finished runs whose code has changed.
     """
     from bench.reproduce import runner  # slow to import
-    from bench.sweep import progress
+    from bench.sweeps.sweep import progress
 
     names = Names(root, [*extra, *tags(extra, artifact, budget)])
     tried, apart = set[str](), set[str]()
@@ -318,7 +318,7 @@ def outcome(plan: Plan, book: Book) -> bool:
 
 def changed_files(run: Run) -> list[str]:
     """The files of the run's code that have changed since it was made."""
-    from bench.launch import changed_files as changed
+    from bench.runs.launch import changed_files as changed
 
     return changed(run.folder.config(), run.folder)
 
@@ -505,7 +505,7 @@ def compare(
 @app.command()
 def rename(runs: Runs = RUNS) -> None:
     """Give run folders of before 2026-11-22 the names that their runs have today."""
-    from bench.renaming import rename as renamed
+    from bench.runs.renaming import rename as renamed
 
     counts = Counter[str]()
     for entry in renamed(runs.expanduser()):
@@ -524,7 +524,7 @@ def data(
     ),
 ) -> None:
     """What data is there and whole; exit code 1 if a set is damaged or did not come."""
-    from bench.settings import locate
+    from bench.core.settings import locate
 
     states = locate("tasks.data.catalogue.states", "data")  # bench knows no task but by name
     table = Table(box=None, pad_edge=False)

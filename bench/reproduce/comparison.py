@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.folder import RunFolder
 from bench.reproduce import claims, records
 from bench.reproduce.plan import TIMES, Job, Plan, Row, Run, status
 from bench.reproduce.records import Record, RowRecord
@@ -24,6 +23,7 @@ from bench.reproduce.specs import (
     Point,
     Slope,
 )
+from bench.runs.folder import RunFolder
 
 RELATIVE = 1e-6  # equal values are equal to this: sums in another order give other last bits
 ROUNDING = 5e-9  # at most this fraction of a final is lost by keeping nine digits of it

@@ -167,9 +167,9 @@ def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
     """Contours of the upper loss over the plane and the optimum, from the run's own task."""
     import torch
 
-    from bench.rng import generator
-    from bench.settings import build
-    from bench.task import Context, Task
+    from bench.core.draw import generator
+    from bench.core.settings import build
+    from bench.core.task import Context, Task
 
     plane = artifact.spec.figure.trajectory
     assert plane is not None

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.files import write_whole
-from bench.folder import RunFolder, below
+from bench.core.settings import BadSetting
 from bench.reproduce.curves import rounded, thinned
 from bench.reproduce.report import assets, templates
 from bench.reproduce.specs import Book
-from bench.settings import BadSetting
+from bench.runs.files import write_whole
+from bench.runs.folder import RunFolder, below
 
 POINTS = 60  # of each run's curves
 PARTS = ("task", "algorithm", "run")  # of a configuration; where things are does not matter here

@@ -10,9 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bench import name as naming
-from bench.files import write_json
-from bench.folder import RunFolder
+from bench.core.settings import BadSetting
 from bench.reproduce.specs import (
     AT_THE_END,
     Artifact,
@@ -26,7 +24,9 @@ from bench.reproduce.specs import (
     override,
     points,
 )
-from bench.settings import BadSetting
+from bench.runs import name as naming
+from bench.runs.files import write_json
+from bench.runs.folder import RunFolder
 
 TIMES = ("seconds", "cpu_seconds")  # of a run's rows
 
@@ -150,7 +150,7 @@ class Names:
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
-        from bench.launch import complete
+        from bench.runs.launch import complete
 
         try:
             cfg = self._composed(point)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.core.settings import BadSetting
 from bench.reproduce import records, speed, tables
 from bench.reproduce.claims import Word
 from bench.reproduce.specs import VARIANTS, Artifact, Book, Budget
-from bench.settings import BadSetting
 
 WHAT = ("findings", "speed")  # the README's parts between two lines of their own
 

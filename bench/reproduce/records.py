@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bench.files import write_whole
+from bench.core.settings import BadSetting
 from bench.reproduce import claims
 from bench.reproduce.plan import Plan, Run, seeds, status
 from bench.reproduce.specs import (
@@ -24,7 +24,7 @@ from bench.reproduce.specs import (
     asked,
     shown,
 )
-from bench.settings import BadSetting
+from bench.runs.files import write_whole
 
 RESULTS = Path("results")
 

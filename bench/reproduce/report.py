@@ -10,12 +10,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from bench.files import write_whole
+from bench.core.settings import BadSetting
 from bench.reproduce import curves, drawings, records, tables
 from bench.reproduce.plan import Plan
 from bench.reproduce.records import Record
 from bench.reproduce.specs import Artifact, Book
-from bench.settings import BadSetting
+from bench.runs.files import write_whole
 
 ASSETS = ("report.css", "report.js", "compare.js")
 MARKS = {"holds": "✓", "fails": "✗", "not enough runs": "?", "not run": "–"}

@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bench import jobs as job_layer
-from bench.folder import RunFolder, State
-from bench.launchers import Launcher
+from bench.core.settings import BadSetting
 from bench.reproduce.plan import Job, Names
-from bench.settings import BadSetting
+from bench.runs.folder import RunFolder, State
+from bench.sweeps import jobs as job_layer
+from bench.sweeps.launchers import Launcher
 
 OUTSIDE = (
     "run.device",

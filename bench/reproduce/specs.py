@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bench.settings import BadSetting, Count, Finite, NonNegative, Positive
+from bench.core.settings import BadSetting, Count, Finite, NonNegative, Positive
 
 Variant = Literal["paper", "code"]
 Budget = Literal["smoke", "short", "full"]

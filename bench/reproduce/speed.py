@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bench.core.settings import BadSetting
 from bench.reproduce.statistics import LEVEL, student
-from bench.settings import BadSetting
 
 
 class Line(BaseModel):

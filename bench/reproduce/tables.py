@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.specs import Artifact, Book, Metric, Published, number
 from bench.reproduce.statistics import estimate, welch
-from bench.screen import COSTS
+from bench.runs.screen import COSTS
 
 
 @dataclass(frozen=True)

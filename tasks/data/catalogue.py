@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 
 # files that torchvision and scikit-learn read as they are
 CHECKSUMS = {

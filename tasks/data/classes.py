@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.rng import generator
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.draw import generator
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.data.catalogue import KEPT
 from tasks.data.checksums import DERIVED
 from tasks.data.pickles import pickled

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.rng import generator
-from bench.settings import BadSetting, Count
-from bench.task import Context
+from bench.core.draw import generator
+from bench.core.settings import BadSetting, Count
+from bench.core.task import Context
 from tasks.data.checksums import CHECKSUMS, verified
 
 

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 from tasks.data.checksums import CHECKSUMS, DERIVED, sha256
 from tasks.data.pickles import pickled
 

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bench.settings import BadSetting
-from bench.task import Context
+from bench.core.settings import BadSetting
+from bench.core.task import Context
 
 Name = Literal["digits", "covertype", "aloi", "sensorless"]
 LIBSVM = {"aloi": "aloi.scale", "sensorless": "Sensorless.scale"}  # below data.root/libsvm

@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm, State
-from bench.descent import Descent, adam, gd, heavy_ball_descent
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.task import Batch, Task
+from bench.core.algorithm import Algorithm, State
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.task import Batch, Task
+from bench.numerics.descent import Descent, adam, gd, heavy_ball_descent
 from tasks.rows import numbered
 from tests.steps import problem as at
 

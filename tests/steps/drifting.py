@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bench.algorithm import Algorithm
-from bench.rng import Draw
-from bench.run import Standing, advance, first
-from bench.sets import box, l2_ball
-from bench.task import Batch, Loss, Set, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.loop import Standing, advance, first
+from bench.core.task import Batch, Loss, Set, Task
+from bench.numerics.sets import box, l2_ball
 from tests.steps import problem as at
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.rng import Draw
-from bench.run import advance, first
-from bench.task import Batch, Loss, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.loop import advance, first
+from bench.core.task import Batch, Loss, Task
 
 Values = dict[str, Any]  # a field of the state, or "info/" and a key of the report -> its value
 ByHand = Callable[[Callable[[int], Draw]], Iterator[Values]]

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Set, Task, no_data
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Set, Task, no_data
 from tests.steps import problem as at
 
 Draws = Callable[[int], Draw]

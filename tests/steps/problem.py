@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.algorithm import Algorithm
-from bench.rng import Draw, generator
-from bench.run import advance, first
-from bench.sets import box, l2_ball
-from bench.task import Batch, Set, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import advance, first
+from bench.core.task import Batch, Set, Task
+from bench.numerics.sets import box, l2_ball
 from tasks.rows import numbered
 
 P, Q, ROWS = 3, 4, 64

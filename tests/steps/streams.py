@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from bench.algorithm import Algorithm
-from bench.rng import Draw, generator
-from bench.run import Standing, advance, first
-from bench.stream import Samples, Stream
-from bench.task import Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import Standing, advance, first
+from bench.core.stream import Samples, Stream
+from bench.core.task import Task
 
 TASKS, STEPS, BATCH, CLASSES, FEATURES = 3, 4, 3, 3, 4
 EACH = STEPS * BATCH  # samples of a task

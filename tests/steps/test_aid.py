@@ -10,9 +10,9 @@ from torch import Tensor
 
 from algorithms.bilevel.aid import aid_cg, aid_fp, aid_neumann
 from algorithms.bilevel.aid_bio import aid_bio
-from bench.algorithm import Algorithm
-from bench.descent import Descent
-from bench.rng import Draw
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.numerics.descent import Descent
 from tests.steps import bilevel
 from tests.steps import problem as at
 

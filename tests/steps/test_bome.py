@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.bome import bome
-from bench.descent import adam, descent, gd
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Context
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Context
+from bench.numerics.descent import adam, descent, gd
 from tasks.toy import toy_degenerate
 from tests.steps import problem as at
 from tests.steps.following import ByHand, Values, assert_follows, partials

@@ -12,10 +12,10 @@ from torch import Tensor
 from algorithms.bilevel.bsg1 import bsg1
 from algorithms.bilevel.bvfsm import bvfsm
 from algorithms.bilevel.upper_only import upper_only
-from bench.descent import adam, gd
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.task import Batch, Context, Task
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.task import Batch, Context, Task
+from bench.numerics.descent import adam, gd
 from tasks.toy import toy_degenerate
 from tests.steps import problem as at
 from tests.steps.following import ByHand, Values, assert_follows, partials

@@ -19,11 +19,11 @@ from algorithms.bilevel.bvfsm import bvfsm
 from algorithms.bilevel.itd import fo_itd, itd
 from algorithms.bilevel.penalty import penalty
 from algorithms.continual.ctn import ctn
-from bench.algorithm import Algorithm
-from bench.descent import clamped
-from bench.rng import Draw
-from bench.settings import BadSetting
-from bench.stream import Samples, Stream
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.settings import BadSetting
+from bench.core.stream import Samples, Stream
+from bench.numerics.descent import clamped
 from tests.steps import streams as at
 
 OUTER, CLAMP, INNER, T = 0.3, 0.05, 0.2, 2  # step size and bound of the controller; the backbone's

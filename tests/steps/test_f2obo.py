@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from algorithms.online.f2obo import af2obo, descended, f2obo, sf2obo
-from bench.oracle import Oracle
-from bench.sets import box
+from bench.core.oracle import Oracle
+from bench.numerics.sets import box
 from tests.steps import drifting as on
 from tests.steps import problem as at
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from algorithms.projection_free.frank_wolfe import fw, sagafw, sfw, svfw
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.sets import box
-from bench.task import Task
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Task
+from bench.numerics.sets import box
 from tests.steps import one_level as at
 from tests.steps.problem import ROWS, X0
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from algorithms.games.gradient import gda, optimistic_gd
-from bench.rng import Draw
-from bench.task import Batch, Task
+from bench.core.draw import Draw
+from bench.core.task import Batch, Task
 from tests.steps import problem as at
 from tests.steps.following import Values, assert_follows, partials
 

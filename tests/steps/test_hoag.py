@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.hoag import State, hoag
-from bench.algorithm import Algorithm
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.task import Batch, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.task import Batch, Task
 from tests.steps import problem as at
 from tests.steps.following import ByHand, Values, assert_follows, partials
 

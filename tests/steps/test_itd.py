@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.itd import fo_itd, itd, reverse
-from bench.algorithm import Algorithm
-from bench.descent import Descent
-from bench.rng import Draw
-from bench.task import Batch, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.task import Batch, Task
+from bench.numerics.descent import Descent
 from tests.steps import bilevel
 from tests.steps import problem as at
 

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from algorithms.bilevel.itd import itd
 from algorithms.meta.learn2learn import learn2learn
 from algorithms.meta.maml import maml
-from bench.algorithm import Algorithm
-from bench.descent import adam, gd
-from bench.rng import Draw, generator
-from bench.run import advance, first
-from bench.sets import box, l2_ball
-from bench.settings import BadSetting
-from bench.task import Set, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
+from bench.core.loop import advance, first
+from bench.core.settings import BadSetting
+from bench.core.task import Set, Task
+from bench.numerics.descent import adam, gd
+from bench.numerics.sets import box, l2_ball
 from tests.steps import problem as at
 
 M, D, N, STEPS, INNER = 3, 4, 5, 3, 0.3  # episodes, features, examples of each side, steps

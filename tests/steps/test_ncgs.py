@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from algorithms.projection_free.ncgs import condg, ncgs, ncgs_vr
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.task import Task
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.task import Task
 from tests.steps import one_level as at
 from tests.steps.problem import ROWS, X0, Y0
 

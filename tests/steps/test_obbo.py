@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from algorithms.online.obbo import obbo, sobbo
-from bench.task import Task
+from bench.core.task import Task
 from tests.steps import drifting as on
 from tests.steps import problem as at
 

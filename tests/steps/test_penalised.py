@@ -7,8 +7,8 @@ from torch import Tensor
 
 from algorithms.bilevel.f2sa import f2sa
 from algorithms.bilevel.pbgd import gpbgd, vpbgd
-from bench.rng import Draw
-from bench.task import Batch
+from bench.core.draw import Draw
+from bench.core.task import Batch
 from tests.steps import problem as at
 from tests.steps.following import ByHand, Values, assert_follows, partials
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.penalty import penalty
-from bench.descent import descent, gd
-from bench.rng import Draw
-from bench.task import Batch, Context
+from bench.core.draw import Draw
+from bench.core.task import Batch, Context
+from bench.numerics.descent import descent, gd
 from tasks.toy import toy_minimax
 from tests.steps import problem as at
 from tests.steps.following import ByHand, HeavyBall, Values, assert_follows, partials

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bench.rng import generator
+from bench.core.draw import generator
 from tests.steps import problem as at
 
 

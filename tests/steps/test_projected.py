@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from algorithms.projection_free.projected import projected_gradient, svrg
-from bench.task import Set
+from bench.core.task import Set
 from tests.steps import one_level as at
 from tests.steps.problem import ROWS, X0
 

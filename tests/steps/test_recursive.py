@@ -9,8 +9,8 @@ from torch import Tensor
 
 from algorithms.bilevel.spider import srba, vrbo
 from algorithms.bilevel.storm import mrbo, sustain
-from bench.rng import Draw
-from bench.task import Batch
+from bench.core.draw import Draw
+from bench.core.task import Batch
 from tests.steps import bilevel
 from tests.steps import problem as at
 

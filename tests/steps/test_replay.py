@@ -11,7 +11,7 @@ from torch import Tensor
 from algorithms.continual.er import er, single
 from algorithms.continual.gem import dual, gem, projected
 from algorithms.continual.mer import mer
-from bench.rng import Draw, generator
+from bench.core.draw import Draw, generator
 from tests.steps import streams as at
 
 Draws = Callable[[int], Draw]

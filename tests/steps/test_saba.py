@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.saba import saba
-from bench.rng import Draw
+from bench.core.draw import Draw
 from tests.steps import bilevel
 from tests.steps import problem as at
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from algorithms.bilevel.stocbio import stocbio
-from bench.descent import gd
-from bench.oracle import Oracle
-from bench.rng import Draw
-from bench.settings import BadSetting
-from bench.task import Batch
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Batch
+from bench.numerics.descent import gd
 from tests.steps import bilevel
 from tests.steps import problem as at
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from algorithms.bilevel.black_box import optuna_tpe, random_search
 from algorithms.bilevel.pzobo import pzobo
-from bench.algorithm import Algorithm
-from bench.descent import adam
-from bench.rng import Draw
-from bench.run import advance, first
-from bench.task import Batch, Task
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.loop import advance, first
+from bench.core.task import Batch, Task
+from bench.numerics.descent import adam
 from tests.steps import problem as at
 from tests.steps.following import ByHand, Values, assert_follows, partials
 
@@ -200,7 +200,7 @@ def test_optuna_tpe_unless_told_otherwise() -> None:
 
 def test_what_is_refused_and_what_is_not() -> None:
     """Bounds in the wrong order are refused for both, 100 coordinates are few enough."""
-    from bench.settings import BadSetting
+    from bench.core.settings import BadSetting
 
     for make in (random_search, optuna_tpe):
         made: Any = make

@@ -9,15 +9,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
-from bench import stop
-from bench.algorithm import Algorithm
-from bench.codes import FAILED
-from bench.driver import OneByOne, drive, exit_code, opened, tried
-from bench.folder import RunFolder, folder_of, reason_of
-from bench.loggers import Logger
-from bench.name import name
-from bench.screen import show
-from bench.settings import (
+from bench.runs import stop
+from bench.core.algorithm import Algorithm
+from bench.runs.codes import FAILED
+from bench.runs.driver import OneByOne, drive, exit_code, opened, tried
+from bench.runs.folder import RunFolder, folder_of, reason_of
+from bench.runs.loggers import Logger
+from bench.runs.name import name
+from bench.runs.screen import show
+from bench.core.settings import (
     BadSetting,
     Count,
     Finite,
@@ -27,9 +27,9 @@ from bench.settings import (
     checked,
     validated,
 )
-from bench.source import changed, source
-from bench.symbols import NoGraph
-from bench.task import Task
+from bench.runs.source import BESIDE, changed, source
+from bench.compiled.symbols import NoGraph
+from bench.core.task import Task
 
 TOP: dict[str, Any] = {
     "algorithm": (Any, ...),
@@ -171,7 +171,7 @@ def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
     if not old:
         return []
     used = old["files"]
-    more = [f"bench.{part}" for part in ("traced", "lanes") if f"bench/{part}.py" in used]
+    more = [module for module in BESIDE if f"{module.replace('.', '/')}.py" in used]
     return changed(used, source(config, *more)["files"])
 
 

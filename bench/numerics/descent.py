@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.settings import NonNegative, Positive, Rate
+from bench.core.settings import NonNegative, Positive, Rate
 
 
 class Descent(NamedTuple):

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.settings import BadSetting
-from bench.solve import top_singular
-from bench.task import Set
+from bench.core.settings import BadSetting
+from bench.core.task import Set
+from bench.numerics.solve import top_singular
 
 
 def box(low: float, high: float) -> Set:

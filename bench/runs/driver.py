@@ -1,6 +1,6 @@
 """Makes runs: builds what a configuration names, takes the steps, keeps the run folder.
 
-One run, or several that take their steps together (bench.lanes), go through the same `drive`.
+One run, or several that take their steps together (bench.runs.lanes), go through the same `drive`.
 """
 
 import re
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from bench import checkpoint, machine, stop
-from bench.algorithm import Algorithm
-from bench.codes import DONE, FAILED, INTERRUPTED, PUT_OFF
-from bench.environment import amortised, differences, environment_of
-from bench.folder import RunFolder, reason_of
-from bench.history import finite
-from bench.loggers import About, Logger
-from bench.name import stands_for
-from bench.run import (
+from bench.runs import checkpoint, machine, stop
+from bench.core.algorithm import Algorithm
+from bench.runs.codes import DONE, FAILED, INTERRUPTED, PUT_OFF
+from bench.runs.environment import amortised, differences, environment_of
+from bench.runs.folder import RunFolder, reason_of
+from bench.runs.history import finite
+from bench.runs.loggers import About, Logger
+from bench.runs.name import stands_for
+from bench.core.loop import (
     Diverged,
     Standing,
     TakenTogether,
@@ -34,15 +34,15 @@ from bench.run import (
     row,
     together,
 )
-from bench.screen import Screen
-from bench.settings import BadSetting, build, unknown
-from bench.source import source
-from bench.symbols import At, NoGraph
-from bench.task import Context, Task
-from bench.view import Heatmap, Histogram
+from bench.runs.screen import Screen
+from bench.core.settings import BadSetting, build, unknown
+from bench.runs.source import source
+from bench.compiled.symbols import At, NoGraph
+from bench.core.task import Context, Task
+from bench.core.view import Heatmap, Histogram
 
 if TYPE_CHECKING:
-    from bench.traced import Form
+    from bench.compiled.traced import Form
 
 
 class Opened(NamedTuple):
@@ -169,7 +169,7 @@ def tried(
     task: Task, algorithm: Algorithm, seed: int, start: Standing, setting: str, instead: str
 ) -> "Form":
     """The first step as a graph; raises BadSetting if there is none."""
-    from bench.traced import record as recorded  # slow to import
+    from bench.compiled.traced import record as recorded  # slow to import
 
     with torch.no_grad():
         try:
@@ -185,8 +185,8 @@ def made_ready(run: Opened, lanes: Sequence[str] = ()) -> None:
     """The run's folder, up to its first row. lanes: the names of the runs it goes side by side
     with."""
     run.folder.prepare(run.config, -1 if run.fresh else run.start.step)
-    more = ["bench.traced"] if run.compile or lanes else []
-    more += ["bench.lanes"] if lanes else []
+    more = ["bench.compiled.traced"] if run.compile or lanes else []
+    more += ["bench.compiled.batched"] if lanes else []
     environment = environment_of(run.device, torch.get_num_threads(), run.task.sources) | {
         "compile": run.compile,
         "lanes": list(lanes),
@@ -218,7 +218,7 @@ class OneByOne:
         seed = run.config["seed"]
         self.compiled = None
         if run.compile:
-            from bench.traced import Compiled  # slow to import
+            from bench.compiled.traced import Compiled  # slow to import
 
             self.compiled = Compiled(run.task, run.algorithm, seed)
         self.take = alone(self.compiled or one_by_one(run.task, run.algorithm, seed))

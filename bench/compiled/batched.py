@@ -1,8 +1,8 @@
-"""Runs that differ in seeds and numbers only, side by side as one batched computation.
+"""A step of several lanes, which differ in seeds and numbers only, as one batched computation.
 
-The step of one run is recorded as a graph (bench.traced) and mapped over lanes by torch.func.vmap:
-states are stacked, numbers that differ go in as numbers, batches and data that are the same in all
-lanes go in once. Each lane keeps a folder, counts and a history of its own, as if it had run alone.
+The step of one lane is recorded as a graph (bench.compiled.traced) and mapped over all of them by
+torch.func.vmap: states are stacked, numbers that differ go in as numbers, batches and data that are
+the same in all lanes go in once.
 """
 
 import math
@@ -15,12 +15,22 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
-from bench.algorithm import Algorithm
-from bench.run import Standing, advance
-from bench.settings import build
-from bench.symbols import At, NoGraph, Notes, Number, Of
-from bench.task import Task
-from bench.traced import FORMS, Call, Form, compiled, furthest, later, looped, record, traced
+from bench.compiled.symbols import At, NoGraph, Notes, Number, Of
+from bench.compiled.traced import (
+    FORMS,
+    Call,
+    Form,
+    compiled,
+    furthest,
+    later,
+    looped,
+    record,
+    traced,
+)
+from bench.core.algorithm import Algorithm
+from bench.core.loop import Standing, advance
+from bench.core.settings import build
+from bench.core.task import Task
 
 LARGE = 2**20  # numbers in a tensor of the data
 

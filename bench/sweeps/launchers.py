@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import codes, stop
-from bench.jobs import Job, lost, make, stopped
-from bench.settings import Count, Natural, Positive
-from bench.slurm import Queue, Submitted, slurm_executor
-from bench.workers import at_work
+from bench.core.settings import Count, Natural, Positive
+from bench.runs import codes, stop
+from bench.sweeps.jobs import Job, lost, make, stopped
+from bench.sweeps.slurm import Queue, Submitted, slurm_executor
+from bench.sweeps.workers import at_work
 
 Ended = Callable[[Job], None]
 
@@ -162,7 +162,7 @@ class Pack:
             sys.exit(codes.PUT_OFF)
 
     def checkpoint(self, *arguments: Any) -> Any:
-        """submitit asks for it before it requeues: the runs have saved by then (bench.stop)."""
+        """submitit asks for it before it requeues: the runs have saved then (bench.runs.stop)."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments)

@@ -16,9 +16,9 @@ from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench.jobs import Job, lost, make
-from bench.stop import Preempted
-from bench.waiting import settle_waiting
+from bench.runs.stop import Preempted
+from bench.runs.waiting import settle_waiting
+from bench.sweeps.jobs import Job, lost, make
 
 PATIENCE = 20.0  # seconds for runs that are told to stop, to save
 TRIES = 3  # of a run whose process ends without a word

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bench.task import Batch, Loss, Partials, Task, Wrt
+from bench.core.task import Batch, Loss, Partials, Task, Wrt
 
 Product = Callable[[Tensor], Tensor]
 

@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bench import codes, stop
-from bench.files import write_json
-from bench.folder import SWEEP_SUMMARY, RunFolder
-from bench.jobs import Job
-from bench.launch import ended_before, place, resolved, since
-from bench.screen import told
-from bench.settings import BadSetting, build, checked
+from bench.core.settings import BadSetting, build, checked
+from bench.runs import codes, stop
+from bench.runs.files import write_json
+from bench.runs.folder import SWEEP_SUMMARY, RunFolder
+from bench.runs.launch import ended_before, place, resolved, since
+from bench.runs.screen import told
+from bench.sweeps.jobs import Job
 
 GOOD = ("done", "skipped")
 LATER = ("preempted", "interrupted", "busy")  # no fault of theirs: the same command goes on
@@ -119,7 +119,7 @@ def is_plain(value: Any) -> bool:
 
 def carry_out(compose: Composer, overrides: Sequence[Sequence[str]], master: DictConfig) -> int:
     """Make what is not there, tell what became of each; the exit code. Raises BadSetting."""
-    from bench.launchers import Launcher
+    from bench.sweeps.launchers import Launcher
 
     settings = OmegaConf.to_container(master.hydra.launcher, resolve=True)
     launcher: Launcher = build(checked(settings, "hydra.launcher", Launcher))
@@ -266,7 +266,7 @@ def bundled(jobs: Sequence[Job]) -> list[Job]:
     """Runs that go side by side as one; raises BadSetting."""
     if not any(job.config["vectorize"] for job in jobs):
         return list(jobs)
-    from bench.lanes import together  # slow to import
+    from bench.runs.lanes import together  # slow to import
 
     groups = together([job.config for job in jobs], [job.apart for job in jobs])
     return [

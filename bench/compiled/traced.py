@@ -19,14 +19,14 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
-from bench.algorithm import Algorithm, State
-from bench.deferred import Deferred
-from bench.oracle import Oracle
-from bench.rng import Asked, Draw, drawn
-from bench.run import Standing, Taken, advance
-from bench.settings import BadSetting
-from bench.symbols import MOST, At, Decision, NoGraph, Notes, Number, Of, Watching
-from bench.task import Batch, Task, no_data
+from bench.compiled.symbols import MOST, At, Decision, NoGraph, Notes, Number, Of, Watching
+from bench.core.algorithm import Algorithm, State
+from bench.core.deferred import Deferred
+from bench.core.draw import Asked, Draw, drawn
+from bench.core.loop import Standing, Taken, advance
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Batch, Task, no_data
 
 FORMS = 16  # graphs of one run: a method whose steps have more is not worth compiling
 # (state and batches, numbers [n, MOST] or [1, MOST], n) -> state and info after n steps

@@ -1,8 +1,8 @@
 """Runs as jobs: what is made, wherever it is made, and what became of it.
 
-`bench -m` and `reproduce run` hand their jobs to the same launchers (bench.launchers). A launcher
-brings nothing back: what became of a run is in its folder, or in the job's note if the run did not
-come to one.
+`bench -m` and `reproduce run` hand their jobs to the same launchers (bench.sweeps.launchers). A
+launcher brings nothing back: what became of a run is in its folder, or in the job's note if the run
+did not come to one.
 """
 
 import json
@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.folder import RunFolder, State, reason_of
-from bench.lock import Busy
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
+from bench.runs.folder import RunFolder, State, reason_of
+from bench.runs.lock import Busy
 
 
 class Job(NamedTuple):
@@ -84,7 +84,7 @@ def make(job: Job) -> None:
 
 def alone(job: Job) -> None:
     """Make the job's own run."""
-    from bench.launch import perform  # slow to import: a launcher only passes jobs on
+    from bench.runs.launch import perform  # slow to import: a launcher only passes jobs on
 
     config = once(job)
     job.note.write_text("")
@@ -107,7 +107,7 @@ def alone(job: Job) -> None:
 
 def side_by_side(jobs: Sequence[Job]) -> None:
     """Make the runs of some jobs in lanes."""
-    from bench import lanes
+    from bench.runs import lanes
 
     configs = [once(job) for job in jobs]
     for job in jobs:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from threadpoolctl import threadpool_limits
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT = {M_TRIM_THRESHOLD: 2**28, M_MMAP_THRESHOLD: 2**25}  # bytes: in all, and of a tensor

@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, rand, randint, randn
 
-from bench.settings import BadSetting
-from bench.stream import Stream
-from bench.task import Batch, Task
+from bench.core.settings import BadSetting
+from bench.core.stream import Stream
+from bench.core.task import Batch, Task
 
 
 def generator(*name: int | str) -> Generator:

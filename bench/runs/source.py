@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.settings import PACKAGES
+from bench.core.settings import PACKAGES
 
-LOOP = "bench.run"  # what steps any method, with the oracle and the named randomness
+BESIDE = ("bench.compiled.traced", "bench.compiled.batched")  # of compiled runs and of lanes
+LOOP = "bench.core.loop"  # what steps any method, with the oracle and the named randomness
 
 
 def source(config: Mapping[str, Any], *more: str) -> dict[str, Any]:

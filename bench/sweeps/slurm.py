@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 
 # Before submitit is imported and listens, its signal would end the process, and its job with it
 DEAF = """sh -c 'trap "" USR2; exec "$0" "$@"'"""

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from bench.settings import BadSetting
+from bench.core.settings import BadSetting
 
 
 def write_whole(path: Path, content: str | memoryview) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bench.stream import Stream
-from bench.view import Heatmap, Histogram
+from bench.core.stream import Stream
+from bench.core.view import Heatmap, Histogram
 
 Batch = Any  # whatever the losses take as data: a tuple of tensors, a time index, ...
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]  # (x, y, batch) -> scalar

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from bench.algorithm import Algorithm, State
-from bench.deferred import Deferred
-from bench.oracle import Oracle
-from bench.rng import Draw, generator
-from bench.settings import BadSetting
-from bench.task import Best, Task
+from bench.core.algorithm import Algorithm, State
+from bench.core.deferred import Deferred
+from bench.core.draw import Draw, generator
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Best, Task
 
 
 class Standing(NamedTuple):

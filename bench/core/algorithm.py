@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bench.oracle import Oracle
-from bench.rng import Draw
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
 
 State = Any  # a NamedTuple of tensors (nested allowed) with at least the fields x and y
 

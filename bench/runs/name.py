@@ -3,7 +3,7 @@
 A function is known by its own name, not by the module that it is in, and a setting counts where it
 differs from the default in its function's signature. So a file may move, and a setting with a
 default be added, and every run keeps its name. Whoever changes what a function computes raises its
-version (`bench.settings.version`), which renames its runs.
+version (`bench.core.settings.version`), which renames its runs.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from bench.settings import Setting, as_node, locate, parameters, version_of
+from bench.core.settings import Setting, as_node, locate, parameters, version_of
 
 Version = Callable[[Callable[..., Any]], int]
 ALWAYS = ("steps", "every", "dtype")  # the settings under `run` that determine the result
@@ -19,7 +19,7 @@ WHERE_SET = ("seconds", "cpu_seconds", "until", "target")  # as do these, where 
 
 
 def name(config: Mapping[str, Any], version: Version = version_of) -> str:
-    """The name of the run that a complete configuration (bench.launch.complete) describes.
+    """The name of the run that a complete configuration (bench.runs.launch.complete) describes.
 
     version: of a function; by default the one that its code has now.
     """

@@ -1,0 +1,1 @@
+"""Descent rules, linear solvers and feasible sets."""

@@ -1,0 +1,1 @@
+"""A run's folder and all that touches it."""

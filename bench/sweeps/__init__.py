@@ -1,0 +1,1 @@
+"""Many runs: composed, handed to processes or to SLURM, told of."""
