@@ -38,13 +38,13 @@ from bench.numerics.solve import top_singular
 from bench.runs.environment import environment_of
 from bench.runs.files import write_whole
 from bench.runs.machine import chosen_device, settle
-from tasks.conv4 import Conv4
+from tasks.common.sparse import Csr, sparse
 from tasks.data.images import Images, Split
 from tasks.data.images import Part as ImagePart
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+from tasks.models.conv4 import Conv4
 from tasks.newsgroups import Part, Rows, lower_derivatives
 from tasks.online_newsgroups import documents, lower_descend
-from tasks.sparse import Csr, sparse
 
 LANES = 6
 PER_DOCUMENT = 158  # words of a message of 20 Newsgroups, in the mean

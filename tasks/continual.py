@@ -6,7 +6,8 @@ over the samples that a method hands in: the stream's batch of this step, and wh
 CE_i is the cross-entropy among the C classes of a sample's own task; the second term, only where an
 earlier network's answer p_i is remembered, holds q_i, the present one's, to it, both of them at a
 temperature. x is the controller of a contextual transformation network, or empty, y the backbone
-(tasks/film.py). C divides because the released code takes the mean over a batch and its classes.
+(tasks/models/film.py). C divides because the released code takes the mean over a batch and its
+classes.
 
 At the end of each task every task so far is tested: a[s, tau] is the accuracy on task tau after
 training on s, kept in the run's ledger; ACC, NBT, FT and FM are of that matrix.
@@ -28,7 +29,7 @@ from bench.core.task import Batch, Context, Ledger, Task
 from bench.core.view import heatmap
 from tasks.data import classes
 from tasks.data.images import Images, load
-from tasks.film import Mlp, Network, Resnet
+from tasks.models.film import Mlp, Network, Resnet
 
 BLOCK = 2000  # images that are tested at a time
 Order = Literal["stream", "shuffled"]

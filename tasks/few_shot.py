@@ -20,11 +20,11 @@ from torch import Generator, Tensor
 from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, NonNegative, Positive
 from bench.core.task import Batch, Best, Context, Sampler, Select, Task
-from tasks.conv4 import Conv4
+from tasks.common.episodes import Deck, Episodes, Rows
 from tasks.data import classes
-from tasks.episodes import Deck, Episodes, Rows
-from tasks.learners import heads as head_learner
-from tasks.learners import networks as network_learner
+from tasks.models.conv4 import Conv4
+from tasks.models.learners import heads as head_learner
+from tasks.models.learners import networks as network_learner
 
 FILTERS = {"patterns": 16, "omniglot": 64, "fc100": 64, "cifar_fs": 64, "mini_imagenet": 32}
 BLOCK = 20  # episodes that an evaluation has in memory at a time

@@ -23,8 +23,9 @@ from bench.core.settings import Finite, Fraction, Natural, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Set, Task, Wrt
 from bench.core.view import Histogram, histogram
 from bench.numerics.sets import box
+from tasks.common.pretraining import descended, kept
 from tasks.data.images import Images, Part, Split, load
-from tasks.linear import (
+from tasks.models.linear import (
     Rows,
     curved,
     logits,
@@ -34,7 +35,6 @@ from tasks.linear import (
     transposed_product,
     trimmed,
 )
-from tasks.pretraining import descended, kept
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
@@ -336,7 +336,7 @@ def _equal(part: Rows | Part) -> Tensor:
 def _lower_derivatives(
     weights: Callable[[Tensor], Tensor], weights_slope: Callable[[Tensor], Tensor], c: float
 ) -> Derivatives:
-    """Those of (1/n) sum_i w(x_i) CE_i(y) + c |y|^2; tasks/linear.py has the formulas."""
+    """Those of (1/n) sum_i w(x_i) CE_i(y) + c |y|^2; tasks/models/linear.py has the formulas."""
 
     def over_batch(x: Tensor, values: Tensor, batch: Rows) -> Tensor:  # (1/n) w'(x_i) values_i
         if batch.numbers is None:

@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, Fraction, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
-from tasks.rows import numbered
+from tasks.common.rows import numbered
 
 
 def logistic(

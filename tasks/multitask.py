@@ -18,9 +18,9 @@ from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from bench.numerics.sets import nuclear_ball
+from tasks.common.rows import numbered
+from tasks.common.stationarity import spectrum, stationarity
 from tasks.data.tables import table
-from tasks.rows import numbered
-from tasks.stationarity import spectrum, stationarity
 
 Source = Literal["synthetic", "digits", "covertype", "aloi", "sensorless"]
 

@@ -30,10 +30,10 @@ from torch import Generator, Tensor
 from bench.core.draw import generator
 from bench.core.settings import BadSetting, Finite, Natural, Positive, Rate
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.common.pretraining import descended, kept
+from tasks.common.sparse import Csr, Sparse, picked, product, sparse
 from tasks.data.newsgroups import Documents, Headers, Source, corpus
-from tasks.linear import curved, residual, sample_losses
-from tasks.pretraining import descended, kept
-from tasks.sparse import Csr, Sparse, picked, product, sparse
+from tasks.models.linear import curved, residual, sample_losses
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
@@ -274,7 +274,7 @@ def loss_grad(y: Tensor, batch: Rows) -> Tensor:
 
 
 def lower_derivatives(k: float, s: float) -> Derivatives:
-    """Those of mean CE + s sum_j exp(k x_j) |y_j|^2; tasks/linear.py has the formulas of CE.
+    """Those of mean CE + s sum_j exp(k x_j) |y_j|^2; tasks/models/linear.py has the formulas of CE.
 
     What a partial derivative costs besides its products with the data is one pass over y.
     """

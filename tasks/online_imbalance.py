@@ -27,8 +27,8 @@ from torch import Generator, Tensor
 from bench.core.draw import generator
 from bench.core.settings import Count, Positive
 from bench.core.task import Batch, Context, Sampler, Tally, Task
+from tasks.common.online import NAMES, Solved, measured
 from tasks.data.images import Images, Part, load
-from tasks.online import NAMES, Solved, measured
 
 CLASSES = 10
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -57,7 +57,7 @@ def online_imbalance(
     """shares: mu of each phase, of `phase` rounds. round: images of each set that a round's losses
     are over, drawn by the round's number; None: all of the phase. validation: whether its classes
     are thinned too. channels: of each of the four convolutions. gamma: step of the gradient mapping
-    (no constraint: not used). solved: see tasks/online.py.
+    (no constraint: not used). solved: see tasks/common/online.py.
 
     A network has the statistics of its batch when trained; when tested, those of `statistics`
     training images of the phase, which is what running averages estimate.

@@ -28,12 +28,12 @@ from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, Fraction, Natural, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Sampler, Tally, Task, Wrt
 from bench.numerics.sets import box
+from tasks.common.online import NAMES, Solved, measured
+from tasks.common.sparse import Csr, picked, product, sparse
 from tasks.data.newsgroups import Documents as Counts
 from tasks.data.newsgroups import Headers, Source, corpus
-from tasks.linear import curved, residual, sample_losses
+from tasks.models.linear import curved, residual, sample_losses
 from tasks.newsgroups import Part, Split, divided
-from tasks.online import NAMES, Solved, measured
-from tasks.sparse import Csr, picked, product, sparse
 
 
 class Documents(NamedTuple):
@@ -66,7 +66,7 @@ def online_newsgroups(
     and an algorithm's batches are drawn anew each time. noise: the share of labels that are wrong
     from step at[i] on, in the sets that `noisy` says; a wrong one stays wrong. radius: of the box
     [0, radius]^p. start: every x_j at first. gamma: step of the gradient mapping. solved: see
-    tasks/online.py. Raises BadSetting.
+    tasks/common/online.py. Raises BadSetting.
     """
     if len(noise) != len(at) or list(at) != sorted(at):
         raise BadSetting(f"task.at={list(at)}: write a step for each of task.noise, in order")
@@ -250,7 +250,7 @@ def lower_descend(x: Tensor, y: Tensor, d: Documents, lr: float, onto: Tensor | 
 
 
 def lower_linearised(x: Tensor, y: Tensor, d: Documents) -> Any:
-    """tasks/linear.py has the formulas."""
+    """tasks/models/linear.py has the formulas."""
     r = residual(product(d.rows, y), d.labels)
 
     def slope() -> Tensor:

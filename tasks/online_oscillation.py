@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from bench.core.settings import Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Tally, Task, Wrt
 from bench.numerics.sets import box
-from tasks.stationarity import gradient_mapping
+from tasks.common.stationarity import gradient_mapping
 
 
 def online_oscillation(

@@ -22,8 +22,8 @@ from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Sampler, Tally, Task, Wrt
 from bench.numerics.sets import box
+from tasks.common.stationarity import gradient_mapping
 from tasks.quadratic import quadratic
-from tasks.stationarity import gradient_mapping
 
 
 class Round(NamedTuple):

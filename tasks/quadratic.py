@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from bench.core.draw import generator
 from bench.core.settings import Count, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
-from tasks.rows import numbered
+from tasks.common.rows import numbered
 
 
 def quadratic(

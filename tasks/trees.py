@@ -13,8 +13,8 @@ from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from bench.numerics.sets import spanning_trees
-from tasks.rows import numbered
-from tasks.stationarity import stationarity
+from tasks.common.rows import numbered
+from tasks.common.stationarity import stationarity
 
 
 def trees(

@@ -217,7 +217,7 @@ def test_a_claims_values_may_differ_by_what_nine_digits_hide(bench: Bench) -> No
     for seed, (a, b) in enumerate([(1 / 3, 1 / 3 + 1e-6 / 7), (2 / 3, 2 / 3 + 1e-7), (1.0, 1.1)]):
         bench.last(f"paper/A/-{seed}", loss=a)
         bench.last(f"paper/B/-{seed}", loss=b)
-    bench.runs.files()
+    bench.record()
     shutil.rmtree(bench.root)
     assert bench.check().code == 0
 
@@ -278,7 +278,7 @@ def test_a_count_that_a_run_does_not_have_is_nought(bench: Bench) -> None:
     calls = {"kind": "between", "text": "c", "rows": ["A"], "metric": "calls", "at_most": 60.0}
     some: dict[str, Any] = {"claims": {"c": calls, "d": {**calls, "metric": "calls/hvp_g"}}}
     bench.last("paper/A/-1", **{"calls/hvp_g": 2})
-    bench.runs.files(**some)
+    bench.record(**some)
     shutil.rmtree(bench.root)
     said = bench.check(**some)
     assert (said.code, said.differing) == (0, [])
@@ -292,7 +292,7 @@ def test_a_slope_is_computed_from_finals(bench: Bench) -> None:
     some: dict[str, Any] = {"rows": rows, "claims": {"s": slope}}
     for seed in range(3):
         run(bench.root, f"paper/C/-{seed}", 7.0 / 3)
-    bench.runs.files(**some)
+    bench.record(**some)
     shutil.rmtree(bench.root)
     assert bench.check(**some).code == 0
 
@@ -307,7 +307,7 @@ def test_a_slope_is_computed_from_finals(bench: Bench) -> None:
     for row in "ABC":
         for seed in range(3):
             run(bench.root, f"paper/{row}/-{seed}", 1.0)
-    bench.runs.files(**until)
+    bench.record(**until)
     said = bench.check(**until)
     assert said.code == 0
     assert said.last.endswith("not compared: parts of claims that take histories (1)")
@@ -316,7 +316,7 @@ def test_a_slope_is_computed_from_finals(bench: Bench) -> None:
 def test_a_failed_run_counts_in_the_claims_as_it_does_for_runs(bench: Bench) -> None:
     shutil.rmtree(bench.root / "paper/A/-1")
     run(bench.root, "paper/A/-1", None, "diverged")
-    bench.runs.files()
+    bench.record()
     shutil.rmtree(bench.root)
     assert bench.check().code == 0
     bench.rerecorded(lambda row: row.update(status=["done"] * 3))
@@ -345,13 +345,13 @@ def elsewhere(bench: Bench, how: str) -> None:
     if how == "before":
         bench.rerecorded(before)
     elif how == "both unknown":
-        bench.runs.machine("paper/A/-0", cpu_capability=None)
+        bench.machine("paper/A/-0", cpu_capability=None)
         bench.rerecorded(lambda row: row.update(instructions=[None] * 3))
     elif how == "lane":
         file = bench.root / "paper/A/-0/summary.json"
         write_json(file, json.loads(file.read_text()) | {"amortised": True})
     elif how != "same":
-        bench.runs.machine("paper/A/-0", **ways[how])
+        bench.machine("paper/A/-0", **ways[how])
 
 
 ELSEWHERE = [
@@ -388,7 +388,7 @@ def test_lanes_are_alike(bench: Bench) -> None:
         for seed in range(3):
             file = bench.root / f"paper/{row}/-{seed}/summary.json"
             write_json(file, json.loads(file.read_text()) | {"amortised": True})
-    bench.runs.files()
+    bench.record()
     bench.scaled("paper/A/-0", 1.001)
     assert bench.check().code == 1
 
@@ -396,7 +396,7 @@ def test_lanes_are_alike(bench: Bench) -> None:
 def test_the_spread_is_of_runs_that_are_done(bench: Bench) -> None:
     shutil.rmtree(bench.root / "paper/A/-2")
     run(bench.root, "paper/A/-2", 1e9, "diverged")
-    bench.runs.files()
+    bench.record()
     elsewhere(bench, "instructions")
     bench.last("paper/A/-0", loss=0.25 + 0.126)
     assert bench.check().code == 1
@@ -405,7 +405,7 @@ def test_the_spread_is_of_runs_that_are_done(bench: Bench) -> None:
 def test_one_seed_has_no_spread(bench: Bench) -> None:
     """Counts are compared all the same."""
     one: dict[str, Any] = {"deterministic": True}
-    bench.runs.files(**one)
+    bench.record(**one)
     elsewhere(bench, "instructions")
     bench.last("paper/A/-0", loss=7.0)
     said = bench.check(**one)
@@ -461,7 +461,7 @@ def test_counts_of_runs_that_the_clock_or_a_value_ends(
     some: dict[str, Any] = {"set": {setting: "loss" if setting == "run.until" else 5}}
     for seed, step in enumerate([5, 7, 9]):
         bench.last(f"paper/A/-{seed}", step=step)
-    bench.runs.files(**some)
+    bench.record(**some)
     elsewhere(bench, how)
     bench.last("paper/A/-0", step=9)
     assert bench.check(**some).code == code
@@ -497,11 +497,11 @@ def test_a_run_that_diverged_where_the_record_has_done_fails(bench: Bench, how: 
 def test_a_run_that_diverged_on_another_machine_diverged_somewhere_else(bench: Bench) -> None:
     shutil.rmtree(bench.root / "paper/B/-1")
     run(bench.root, "paper/B/-1", 7.0, "diverged")
-    bench.runs.files()
+    bench.record()
     assert bench.check().code == 0
     bench.last("paper/B/-1", loss=8.0, step=4)
     assert len(bench.check().differing) == 2
-    bench.runs.machine("paper/B/-1", cpu_capability="AVX512")
+    bench.machine("paper/B/-1", cpu_capability="AVX512")
     said = bench.check()
     assert said.code == 0
     assert "values of which the seeds do not say what is close (5)" in said.last
@@ -512,7 +512,7 @@ def test_what_is_not_finite_equals_only_itself(bench: Bench) -> None:
     bench.last("paper/A/-0", accuracy=None)
     line = "p/a short paper A, seed 0: accuracy: not finite or not there, recorded 0.5"
     assert line in bench.check().differing
-    bench.runs.files()
+    bench.record()
     assert bench.check().code == 0
 
 
@@ -523,7 +523,7 @@ def test_times_memory_and_the_last_steps_info_are_of_the_machine(bench: Bench) -
             file = bench.root / f"paper/{row}/-{seed}/summary.json"
             content = json.loads(file.read_text())
             write_json(file, content | {"peak_memory_mb": {"process": 9.0 + seed}})
-    bench.runs.files(**some)
+    bench.record(**some)
     bench.last("paper/A/-0", seconds=80.0, cpu_seconds=90.0, amortised_seconds=1.0)
     bench.last("paper/A/-1", **{"info/slope": 9.0, "info/other": 9.0})
     for file in bench.root.rglob("summary.json"):
@@ -549,7 +549,7 @@ def test_part_of_the_runs_is_compared_and_told_in_the_last_line(bench: Bench) ->
 
 def test_a_seed_or_row_that_the_record_does_not_have_is_not_compared(bench: Bench) -> None:
     shutil.rmtree(bench.root / "paper/A/-2")
-    bench.runs.files()
+    bench.record()
     run(bench.root, "paper/A/-2", 0.5)
     more = {"budgets": {"short": {"minutes": 1.0, "seeds": 4}}}
     run(bench.root, "paper/A/-3", 0.5)
@@ -573,7 +573,7 @@ def test_while_a_grid_is_not_finished_the_recorded_point_is_compared(bench: Benc
     run(bench.root, "paper/A/0.1-0", 0.5)
     run(bench.root, "paper/A/0.2-0", 0.25)
     run(bench.root, "paper/A/0.2-1", 0.25)
-    bench.runs.files(**grid)
+    bench.record(**grid)
     shutil.rmtree(bench.root / "paper/A/0.1-0")
     said = bench.check(**grid)
     assert (said.code, said.last) == (
@@ -591,7 +591,7 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     some: dict[str, Any] = {"claims": {**CLAIMS, "memory": memory, "calls": calls}}
     for file in bench.root.rglob("summary.json"):
         write_json(file, json.loads(file.read_text()) | {"peak_memory_mb": {"process": 9.0}})
-    bench.runs.files(**some)
+    bench.record(**some)
     assert "42 values compared, differing: none" in bench.check(**some).last
 
     def old(row: dict[str, Any]) -> None:
@@ -619,14 +619,14 @@ def test_a_variant_is_checked_alone(bench: Bench) -> None:
     for row, losses in LOSSES.items():
         for seed, loss in enumerate(losses):
             run(bench.root, f"code/{row}/-{seed}", loss)
-    bench.runs.files(**both)
+    bench.record(**both)
     bench.scaled("code/A/-0", 1.001)
     assert bench.check("--variant", "code", **both).code == 1
     said = bench.check("--variant", "paper", **both)
     assert said.code == 0
     assert "36 values compared" in said.last
     shutil.rmtree(bench.results)
-    bench.runs.files()
+    bench.record()
     assert bench.check("--variant", "code").last.startswith("no claims; 0 values compared")
 
 

@@ -19,11 +19,11 @@ import tasks.data.images
 from bench.core.draw import generator
 from bench.core.settings import BadSetting
 from bench.core.task import Context
+from tasks.common.episodes import Deck, Episodes
 from tasks.data import classes
 from tasks.data.catalogue import KEPT
 from tasks.data.images import Images, load
 from tasks.data.splits import CIFAR_FS, FC100
-from tasks.episodes import Deck, Episodes
 
 # episodes
 

@@ -14,7 +14,7 @@ from bench.core.oracle import Oracle
 from bench.core.task import Context
 from tasks.data.images import Images, Part, Split
 from tasks.hyper_cleaning import Pretraining, Rows, hyper_cleaning
-from tasks.linear import MANY, trimmed
+from tasks.models.linear import MANY, trimmed
 from tests import cleaning as at
 from tests.cleaning import made_up
 

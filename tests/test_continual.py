@@ -34,7 +34,7 @@ from bench.reproduce.specs import load_book
 from bench.runs import checkpoint
 from tasks.continual import permuted_mnist, read, split_cifar
 from tasks.data.images import Images
-from tasks.film import Mlp
+from tasks.models.film import Mlp
 from tasks.quadratic import quadratic
 from tests.conftest import ROOT
 from tests.steps import streams as at

@@ -28,8 +28,8 @@ from bench.core.task import Context, Task
 from bench.numerics.descent import adam, gd
 from bench.reproduce.specs import load_book, override, points
 from bench.runs.launch import complete
-from tasks.conv4 import Conv4
 from tasks.few_shot import few_shot
+from tasks.models.conv4 import Conv4
 
 TINY: dict[str, Any] = {"ways": 3, "shots": 2, "queries": 2, "episodes": 2, "filters": 3}
 LR = gd(1.0)

@@ -63,7 +63,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
     "a private function": (("task._target_=tasks.completion._entries",), "only functions of"),
     "a module's module": (("task._target_=tasks.completion.np.loadtxt",), "no such function"),
     "an imported function": (("task._target_=tasks.completion.checked",), "no such function"),
-    "what is of ours, but no task": (("task._target_=bench.runs.files.write",), "does not give"),
+    "what is of ours, but no task": (
+        ("task._target_=bench.runs.files.write_json",),
+        "does not give",
+    ),
     "a callback": (
         ("+hydra.callbacks.x={_target_: os.mkdir, path: MARK}",),
         "only what this project brings",

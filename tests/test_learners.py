@@ -15,10 +15,10 @@ from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Best, Context, Task
-from tasks.conv4 import Conv4
+from tasks.common.episodes import Deck
 from tasks.data import classes
-from tasks.episodes import Deck
 from tasks.few_shot import few_shot, interval
+from tasks.models.conv4 import Conv4
 
 WAYS, SHOTS, QUERIES, FILTERS, EPISODES = 3, 2, 4, 2, 3
 NET = Conv4(1, 16, FILTERS)

@@ -14,7 +14,7 @@ from bench.core.oracle import Oracle
 from bench.core.task import Context, Task
 from tasks.data.images import Images, Part, Split
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
-from tasks.linear import (
+from tasks.models.linear import (
     MANY,
     Trimmed,
     blocks_of,

@@ -13,10 +13,10 @@ from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.task import Context, Set, Task, Wrt
 from bench.numerics.sets import box, l1_ball
+from tasks.common.rows import numbered
+from tasks.common.stationarity import gradient_mapping, spectrum, stationarity
 from tasks.logistic import logistic
 from tasks.quadratic import quadratic
-from tasks.rows import numbered
-from tasks.stationarity import gradient_mapping, spectrum, stationarity
 
 DOUBLE = Context(dtype=torch.float64)
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.core.draw import generator
-from tasks.batch_norm import batch_norm
-from tasks.conv4 import Conv4, normalised
-from tasks.film import Mlp, Resnet
+from tasks.models.batch_norm import batch_norm
+from tasks.models.conv4 import Conv4, normalised
+from tasks.models.film import Mlp, Resnet
 
 
 def vector(n: int, *name: Any) -> Tensor:

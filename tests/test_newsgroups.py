@@ -24,9 +24,9 @@ from bench.core.settings import BadSetting
 from bench.core.task import Context, Task
 from bench.numerics.descent import gd
 from tasks import newsgroups as module
+from tasks.common.sparse import Csr, picked, product, sparse
 from tasks.data.newsgroups import Corpus, Documents, corpus
 from tasks.newsgroups import Pretraining, Rows, newsgroups
-from tasks.sparse import Csr, picked, product, sparse
 from tests.conftest import Cli
 
 NONE = Pretraining(steps=0)

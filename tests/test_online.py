@@ -20,7 +20,7 @@ from bench.core.loop import Standing, advance, first, run, tallied
 from bench.core.oracle import Oracle
 from bench.core.task import Context, Task
 from bench.runs import checkpoint
-from tasks.online import Solved, measured
+from tasks.common.online import Solved, measured
 from tasks.online_quadratic import online_quadratic
 
 CONTEXT = Context(dtype=torch.float64)

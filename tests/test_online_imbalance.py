@@ -14,8 +14,8 @@ from bench.core.loop import run
 from bench.core.settings import BadSetting, checked
 from bench.core.task import Context, Task
 from tasks import online_imbalance as module
+from tasks.common.online import Solved, measured
 from tasks.data.images import Images, Part, Split
-from tasks.online import Solved, measured
 from tasks.online_imbalance import Network, Round, online_imbalance, some, thinned_rows
 
 CONTEXT = Context(dtype=torch.float64, seed=4)

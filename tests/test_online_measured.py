@@ -1,4 +1,4 @@
-"""What a round is measured by (tasks/online.py), held against whole matrices and a plain loop."""
+"""What a round is measured by (tasks/common/online.py), held against whole matrices and a plain loop."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from bench.core.oracle import Oracle
 from bench.core.task import Sampler, Set, Task
 from bench.numerics.sets import box
-from tasks.online import NAMES, Solved, measured, solved
+from tasks.common.online import NAMES, Solved, measured, solved
 from tests.steps import drifting as on
 from tests.steps import problem as at
 

@@ -15,9 +15,9 @@ from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Context, Task
 from tasks import online_newsgroups as module
+from tasks.common.online import Solved, measured
 from tasks.data.newsgroups import Corpus
 from tasks.data.newsgroups import Documents as Counts
-from tasks.online import Solved, measured
 from tasks.online_newsgroups import Documents, online_newsgroups, turned
 
 CONTEXT = Context(dtype=torch.float64, seed=3)
@@ -118,7 +118,7 @@ def test_documents_are_kept_by_rows_and_by_words(size: int | None) -> None:
             by_word[j, int(d.by_word.columns[k])] += float(d.by_word.values[k])
     np.testing.assert_array_equal(by_word, matrix.T[d.words])
     assert len(set(which(d))) < len(d.labels)
-    for csr in (d.rows, d.by_word):  # as tasks/sparse.py has them
+    for csr in (d.rows, d.by_word):  # as tasks/common/sparse.py has them
         assert csr.offsets.dtype == csr.columns.dtype == torch.int32
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bench.core.task import Context
-from tasks.pretraining import descended, kept
+from tasks.common.pretraining import descended, kept
 
 
 def test_descent_with_a_velocity() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.core.draw import generator
-from tasks.sparse import Csr, picked, product, sparse
+from tasks.common.sparse import Csr, picked, product, sparse
 
 N, P = 7, 5
 ROWS: list[list[tuple[int, float]]] = [

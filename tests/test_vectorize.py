@@ -113,7 +113,7 @@ def test_data_that_are_the_same_are_there_once() -> None:
 
 
 def test_large_data_of_their_own_are_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "LARGE", 1000)
+    monkeypatch.setattr(batched, "LARGE", 1000)
     method = "bilevel.bome.bome"
     side, starts = side_by_side(digits, method, METHODS[method], 2, (0.1,))
     with pytest.raises(Apart):
@@ -135,7 +135,7 @@ def test_lanes_of_mnist(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     method = "bilevel.bome.bome"
     check(*side_by_side(task_of, method, METHODS[method], 2, (0.1, 0.02)), 3)
-    monkeypatch.setattr(lanes, "LARGE", 2**40)
+    monkeypatch.setattr(batched, "LARGE", 2**40)
     side, starts = side_by_side(lambda s: task_of(s, True), method, METHODS[method], 2, (0.1,))
     with pytest.raises(Apart, match="different shapes"), torch.no_grad():
         side.ready(starts)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from bench.runs.files import write_whole
 from bench.core.loop import Standing
 from bench.core.settings import BadSetting
 from bench.core.task import Best
+from bench.runs.files import write_whole
 
 
 def save(path: Path, name: str, s: Standing) -> None:

@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
-from bench.runs import checkpoint, machine, stop
+from bench.compiled.symbols import At, NoGraph
 from bench.core.algorithm import Algorithm
-from bench.runs.codes import DONE, FAILED, INTERRUPTED, PUT_OFF
-from bench.runs.environment import amortised, differences, environment_of
-from bench.runs.folder import RunFolder, reason_of
-from bench.runs.history import finite
-from bench.runs.loggers import About, Logger
-from bench.runs.name import stands_for
 from bench.core.loop import (
     Diverged,
     Standing,
@@ -34,12 +28,18 @@ from bench.core.loop import (
     row,
     together,
 )
-from bench.runs.screen import Screen
 from bench.core.settings import BadSetting, build, unknown
-from bench.runs.source import source
-from bench.compiled.symbols import At, NoGraph
 from bench.core.task import Context, Task
 from bench.core.view import Heatmap, Histogram
+from bench.runs import checkpoint, machine, stop
+from bench.runs.codes import DONE, FAILED, INTERRUPTED, PUT_OFF
+from bench.runs.environment import amortised, differences, environment_of
+from bench.runs.folder import RunFolder, reason_of
+from bench.runs.history import finite
+from bench.runs.loggers import About, Logger
+from bench.runs.name import stands_for
+from bench.runs.screen import Screen
+from bench.runs.source import source
 
 if TYPE_CHECKING:
     from bench.compiled.traced import Form

@@ -63,4 +63,3 @@ def _cpu() -> str:
         return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-

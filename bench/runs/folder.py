@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bench.core.settings import BadSetting
 from bench.runs import lock
 from bench.runs.files import read_json, write_json, write_yaml
 from bench.runs.history import History, keep_rows, read_rows
-from bench.core.settings import BadSetting
 
 SUMMARY, STATUS, CHECKPOINT, VIEW = "summary.json", "status.json", "checkpoint.pt", "view.json"
 HISTORY, ENVIRONMENT, CONFIG = "history.jsonl", "environment.json", "config.yaml"

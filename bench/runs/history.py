@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.runs.files import write_whole
 from bench.core.settings import BadSetting
+from bench.runs.files import write_whole
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

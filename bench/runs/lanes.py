@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from bench.runs import driver, launch, lock, stop
 from bench.compiled.batched import Apart, Lane, Side, TooLarge
-from bench.runs.driver import Opened
-from bench.runs.folder import RunFolder
+from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, TakenTogether
 from bench.core.settings import BadSetting
-from bench.compiled.symbols import NoGraph
 from bench.core.task import Task
+from bench.runs import driver, launch, lock, stop
+from bench.runs.driver import Opened
+from bench.runs.folder import RunFolder
 
 
 class Shrinking:

@@ -9,14 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
-from bench.runs import stop
+from bench.compiled.symbols import NoGraph
 from bench.core.algorithm import Algorithm
-from bench.runs.codes import FAILED
-from bench.runs.driver import OneByOne, drive, exit_code, opened, tried
-from bench.runs.folder import RunFolder, folder_of, reason_of
-from bench.runs.loggers import Logger
-from bench.runs.name import name
-from bench.runs.screen import show
 from bench.core.settings import (
     BadSetting,
     Count,
@@ -27,9 +21,15 @@ from bench.core.settings import (
     checked,
     validated,
 )
-from bench.runs.source import BESIDE, changed, source
-from bench.compiled.symbols import NoGraph
 from bench.core.task import Task
+from bench.runs import stop
+from bench.runs.codes import FAILED
+from bench.runs.driver import OneByOne, drive, exit_code, opened, tried
+from bench.runs.folder import RunFolder, folder_of, reason_of
+from bench.runs.loggers import Logger
+from bench.runs.name import name
+from bench.runs.screen import show
+from bench.runs.source import BESIDE, changed, source
 
 TOP: dict[str, Any] = {
     "algorithm": (Any, ...),

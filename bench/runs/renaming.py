@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bench.core.settings import BadSetting, locate
 from bench.runs import checkpoint
 from bench.runs.folder import RunFolder, below
 from bench.runs.launch import complete
 from bench.runs.lock import Busy
 from bench.runs.name import name
-from bench.core.settings import BadSetting, locate
 
 
 class Renamed(NamedTuple):

@@ -11,7 +11,7 @@ from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.task import Batch, Task
 from bench.numerics.descent import Descent, adam, gd, heavy_ball_descent
-from tasks.rows import numbered
+from tasks.common.rows import numbered
 from tests.steps import problem as at
 
 Move = Callable[[Tensor, Tensor], Tensor]  # (point, direction) -> next point; it has a memory

@@ -17,7 +17,7 @@ from bench.core.draw import Draw, generator
 from bench.core.loop import advance, first
 from bench.core.task import Batch, Set, Task
 from bench.numerics.sets import box, l2_ball
-from tasks.rows import numbered
+from tasks.common.rows import numbered
 
 P, Q, ROWS = 3, 4, 64
 _rng = generator("steps by hand")

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from tasks.batch_norm import EPS, batch_norm
+from tasks.models.batch_norm import EPS, batch_norm
 
 Moments = list[tuple[Tensor, Tensor]]  # mean and variance, one normalisation after the other
 

@@ -9,7 +9,7 @@ from bench.core.oracle import Oracle
 from bench.core.settings import Count, Natural, NonNegative, Positive
 from bench.core.task import Batch, Task
 from bench.numerics.solve import cg
-from tasks.stationarity import gradient_mapping
+from tasks.common.stationarity import gradient_mapping
 
 NAMES = ("regret", "V_T", "H_2T")
 

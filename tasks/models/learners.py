@@ -17,9 +17,9 @@ from torch.func import grad, vmap
 
 from bench.core.deferred import Deferred
 from bench.core.task import Derivatives, Partials, Wrt
-from tasks.conv4 import Conv4
-from tasks.episodes import Deck, Episodes, Rows
-from tasks.linear import curved, residual
+from tasks.common.episodes import Deck, Episodes, Rows
+from tasks.models.conv4 import Conv4
+from tasks.models.linear import curved, residual
 
 
 class Learner(NamedTuple):

@@ -1,0 +1,1 @@
+"""Networks, and linear models in fast forms."""

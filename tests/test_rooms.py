@@ -1,0 +1,105 @@
+"""The rooms of the code: who may import whom, without circles; docs/architecture.md names them all."""
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+ROOMS = (
+    "core",
+    "numerics",
+    "compiled",
+    "runs",
+    "sweeps",
+    "reproduce",
+)  # each may import those before
+PACKAGES = ("bench", "tasks", "algorithms")
+AUTHORS = {"bench.core", "bench.numerics"}  # what tasks and methods may import of bench
+LEAF = "bench.about"  # it imports nothing of ours, and anyone may import it
+
+
+def files() -> list[Path]:
+    return sorted(f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))
+
+
+def module(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module(file): file for file in files()}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The project's modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            parts = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [part if part in MODULES else node.module for part in parts]
+        yield from (name for name in names if name.partition(".")[0] in PACKAGES)
+
+
+def room(name: str) -> str:
+    """bench.core of bench.core.task; the package itself of what is in no room."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if parts[0] == "bench" and len(parts) > 2 else parts[0]
+
+
+def allowed(name: str) -> set[str]:
+    """The rooms from which a module may import."""
+    own = room(name)
+    if own in ("tasks", "algorithms"):
+        return {own, *AUTHORS}
+    if own == "bench":  # the command line
+        return {"bench", *(f"bench.{r}" for r in ROOMS)}
+    upto = ROOMS.index(own.partition(".")[2])
+    return {f"bench.{r}" for r in ROOMS[: upto + 1]}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down_only(name: str) -> None:
+    found = {other for other in imported(MODULES[name]) if other != LEAF}
+    assert {other for other in found if room(other) not in allowed(name)} == set()
+
+
+def test_there_is_no_circle() -> None:
+    """Neither of modules nor, with imports inside of functions, of any that are read later."""
+    graph = {name: {o for o in imported(file) if o in MODULES} for name, file in MODULES.items()}
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def test_a_module_below_the_top_is_in_a_room() -> None:
+    top = {name for name in MODULES if name.count(".") == 1 and name.startswith("bench.")}
+    assert top == {f"bench.{r}" for r in ROOMS} | {
+        "bench.__main__", "bench.about", "bench.guard", "bench.main",
+    }  # fmt: skip
+
+
+def test_the_architecture_page_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    folders = set(re.findall(r"`((?:bench|tasks|algorithms|conf|scripts|tests)/(?:\w+/)*)`", text))
+    assert folders >= {f"bench/{r}/" for r in ROOMS} | {"algorithms/", "tasks/"}
+    missing = [f for f in folders if not (ROOT / f).is_dir()]
+    named = set(
+        re.findall(r"`((?:core|runs|sweeps|reproduce|compiled|bench|tests|scripts)/\w+\.py)`", text)
+    )
+    for file in named:
+        inside = (
+            file if file.partition("/")[0] in ("bench", "tests", "scripts") else f"bench/{file}"
+        )
+        missing += [] if (ROOT / inside).is_file() else [file]
+    assert missing == []
+    assert len(named) > 15
+
+
+def test_no_file_of_bench_is_long() -> None:
+    lengths = {name: len(file.read_text().splitlines()) for name, file in MODULES.items()}
+    assert {n: k for n, k in lengths.items() if n.startswith("bench.") and k > 400} == {}
