@@ -80,6 +80,7 @@ class Record(Frozen):
     commits: list[str]
     run_seconds: float  # steps of all runs together
     process_seconds: float | None = None  # CPU time of all runs' processes, start-up included
+    startup_seconds: float | None = None  # the part of it that is none of the steps'
     rows: dict[str, dict[str, RowRecord]]  # variant -> row -> ...
     claims: dict[str, dict[str, ClaimRecord]]  # variant -> claim -> ...
 
@@ -137,7 +138,8 @@ def measure(plan: Plan, book: Book) -> Record:
         software=unique({"python": e["python"], **e["packages"]} for e in environments),
         commits=unique(commit(e) for e in environments),
         run_seconds=round(sum(map(seconds_of, ended)), 2),
-        process_seconds=process_seconds(ended),
+        process_seconds=summed(map(process_seconds, ended)),
+        startup_seconds=summed(map(startup_seconds, ended)),
         rows=rows,
         claims=judge(plan, book),
     )
@@ -149,10 +151,23 @@ def seconds_of(run: Run) -> float:
     return float(last.get("seconds", last.get("amortised_seconds", 0.0)))
 
 
-def process_seconds(runs: Sequence[Run]) -> float | None:
-    """The CPU time of the runs' processes; None if one of them did not keep it."""
-    spent = [(run.summary or {}).get("process", {}).get("cpu_seconds") for run in runs]
-    return None if None in spent else round(sum(spent), 2)
+def process_seconds(run: Run) -> float | None:
+    """The CPU time of the run's process; None if the run did not keep it."""
+    found: float | None = (run.summary or {}).get("process", {}).get("cpu_seconds")
+    return found
+
+
+def startup_seconds(run: Run) -> float | None:
+    """The part of its process's CPU time that its steps did not take: imports, building the task,
+    measuring, files. None if the run did not keep it, or shared its steps' time with others."""
+    whole, steps = process_seconds(run), (run.summary or {}).get("last", {}).get("cpu_seconds")
+    return None if whole is None or steps is None else whole - steps
+
+
+def summed(values: Iterable[float | None]) -> float | None:
+    """The sum; None if one of them is not known."""
+    found = list(values)
+    return None if None in found else round(sum(filter(None, found)), 2)
 
 
 def judge(plan: Plan, book: Book) -> dict[str, dict[str, ClaimRecord]]:
@@ -306,8 +321,9 @@ def runs_of(found: Record) -> int:
 
 def startup_of(found: Iterable[Record]) -> float:
     """What a run costs beside its steps, in CPU seconds: the mean over the records that say."""
-    known = [(r.process_seconds - r.run_seconds, runs_of(r)) for r in found if r.process_seconds]
-    return sum(spent for spent, _ in known) / max(1, sum(runs for _, runs in known))
+    known = [r for r in found if r.startup_seconds is not None]
+    spent = sum(r.startup_seconds or 0.0 for r in known)
+    return spent / max(1, sum(map(runs_of, known)))
 
 
 def duration(seconds: float) -> str:
