@@ -1,4 +1,4 @@
-"""What a round is measured by (tasks/common/online.py), held against whole matrices and a plain loop."""
+"""What a round is measured by (tasks/common/online.py), against whole matrices and a plain loop."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -35,8 +35,8 @@ FILES = {
     "algorithms/deep/method.py": "import os, bench.core.oracle as o\nfrom numpy import bench\n",
 }
 UNUSED = {
-    "bench/unused.py", "bench/compiled/traced.py", "bench/compiled/batched.py", "algorithms/__init__.py",
-    "algorithms/deep/__init__.py",
+    "bench/unused.py", "bench/compiled/traced.py", "bench/compiled/batched.py",
+    "algorithms/__init__.py", "algorithms/deep/__init__.py",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from bench.compiled import batched
 from bench.compiled.batched import Apart, Lane, Side
 from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, advance, first
