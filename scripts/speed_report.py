@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from bench.reproduce import plan as plans
-from bench.reproduce.specs import load_book
+from bench.reproduce.book import load_book
 from bench.runs.folder import RunFolder
 
 # the child tells its own peak: what the parent sees starts at the parent's size

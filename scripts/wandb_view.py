@@ -13,7 +13,8 @@ import sys
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce.specs import Artifact, Book, find, load_book
+from bench.reproduce.book import find, load_book
+from bench.reproduce.specs import Artifact, Book
 
 
 def workspace(artifact: Artifact, book: Book, budget: str, entity: str, project: str) -> Any:

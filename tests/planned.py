@@ -6,7 +6,8 @@ from typing import Any
 
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Plan
-from bench.reproduce.specs import Artifact, Book, Method, Metric, Point, Spec
+from bench.reproduce.points import Point
+from bench.reproduce.specs import Artifact, Book, Method, Metric, Spec
 from bench.runs.files import write_json
 
 SPEC: dict[str, Any] = {

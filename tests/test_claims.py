@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from bench.reproduce import claims, statistics
 from bench.reproduce.claims import Part, Runs, Verdict
 from bench.reproduce.plan import Job, Run
-from bench.reproduce.specs import AnyClaim, Metric, Point, Published
+from bench.reproduce.points import Point
+from bench.reproduce.specs import AnyClaim, Metric, Published
 
 INF, NAN = math.inf, math.nan
 METRICS = {

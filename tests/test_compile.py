@@ -13,8 +13,9 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from algorithms.bilevel.bome import bome
+from bench.compiled.calls import Call, looped
 from bench.compiled.symbols import NoGraph
-from bench.compiled.traced import Call, Compiled, looped
+from bench.compiled.traced import Compiled
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.loop import Standing, advance, first, run

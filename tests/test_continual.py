@@ -30,7 +30,7 @@ from bench.core.task import Context, Task
 from bench.core.view import heatmap
 from bench.numerics.descent import clamped
 from bench.reproduce import drawings
-from bench.reproduce.specs import load_book
+from bench.reproduce.book import load_book
 from bench.runs import checkpoint
 from tasks.continual import permuted_mnist, read, split_cifar
 from tasks.data.images import Images

@@ -14,8 +14,10 @@ import torch
 from bench.core.draw import generator
 from bench.core.task import Context
 from bench.reproduce import curves, drawings
+from bench.reproduce.book import load_book
 from bench.reproduce.plan import Job, Plan, Row, Run
-from bench.reproduce.specs import Artifact, Metric, Point, Spec, load_book
+from bench.reproduce.points import Point
+from bench.reproduce.specs import Artifact, Metric, Spec
 from bench.runs.folder import RunFolder
 
 BOOK = load_book()

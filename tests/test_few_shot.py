@@ -26,7 +26,8 @@ from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, build
 from bench.core.task import Context, Task
 from bench.numerics.descent import adam, gd
-from bench.reproduce.specs import load_book, override, points
+from bench.reproduce.book import load_book
+from bench.reproduce.points import override, points
 from bench.runs.launch import complete
 from tasks.few_shot import few_shot
 from tasks.models.conv4 import Conv4

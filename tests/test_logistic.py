@@ -88,7 +88,7 @@ def test_the_step_sizes_of_the_complexity_tables_are_the_theorems(context: Conte
     """conf/paper/stocbio/table1*.yaml hold numbers; here is where they come from."""
     import math
 
-    from bench.reproduce.specs import load_book
+    from bench.reproduce.book import load_book
 
     book = load_book()
     for name in ("table1", "table1_logistic"):

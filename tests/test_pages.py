@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.reproduce import dashboard, records, report
 from bench.reproduce import plan as plans
-from bench.reproduce.specs import Book, load_book
+from bench.reproduce.book import load_book
+from bench.reproduce.specs import Book
 from tests.test_reproduce import DIGITS, TOY, made
 
 Open = Callable[[Path, int], Page]

@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Job, Names, Plan, Row, Run
-from bench.reproduce.specs import Point, Select
+from bench.reproduce.points import Point
+from bench.reproduce.specs import Select
 from bench.runs import name as naming
 from bench.runs.folder import RunFolder
 from bench.runs.history import as_line

@@ -10,9 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from bench.core.settings import BadSetting
-from bench.reproduce import claims, records, specs
+from bench.reproduce import circumstances, claims, records, specs
 from bench.reproduce.plan import Job, Run
-from bench.reproduce.specs import Artifact, Point
+from bench.reproduce.points import Point
+from bench.reproduce.specs import Artifact
 from bench.runs.files import write_json
 from tests.planned import BOOK, artifact, finish, made
 
@@ -301,13 +302,13 @@ def test_a_run_that_went_on_elsewhere_says_all_that_there_was(tmp_path: Path) ->
 
 
 def test_the_machine_and_the_code_of_a_run() -> None:
-    assert records.hardware(MACHINE) == "A CPU, 2 threads"
-    assert records.hardware({**MACHINE, "gpu": "A GPU"}) == "A GPU"
+    assert circumstances.hardware(MACHINE) == "A CPU, 2 threads"
+    assert circumstances.hardware({**MACHINE, "gpu": "A GPU"}) == "A GPU"
     clean = {"commit": "0123456789abcdef", "dirty": False}
-    assert records.commit({"git": clean}) == "0123456789"
-    assert records.commit({"git": {**clean, "dirty": True}}) == "0123456789 and changes"
-    assert records.commit({"git": None}) == "unknown"
-    assert records.unique([2, 1, 2, {"a": 1}, 1, {"a": 1}]) == [2, 1, {"a": 1}]
+    assert circumstances.commit({"git": clean}) == "0123456789"
+    assert circumstances.commit({"git": {**clean, "dirty": True}}) == "0123456789 and changes"
+    assert circumstances.commit({"git": None}) == "unknown"
+    assert circumstances.unique([2, 1, 2, {"a": 1}, 1, {"a": 1}]) == [2, 1, {"a": 1}]
 
 
 def test_a_slope_is_over_the_rows_of_its_budget() -> None:

@@ -18,7 +18,7 @@ from hydra import compose, initialize_config_module
 from bench.core.settings import BadSetting
 from bench.reproduce import cli
 from bench.reproduce import plan as plans
-from bench.reproduce.specs import load_book
+from bench.reproduce.book import load_book
 from bench.runs.launch import launch
 from tests.conftest import ROOT
 

@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_module
 from bench.core.settings import BadSetting
 from bench.reproduce import runner
 from bench.reproduce.plan import Job, Names
-from bench.reproduce.specs import Point
+from bench.reproduce.points import Point
 from bench.runs import launch
 from bench.runs.folder import RunFolder, State
 from bench.sweeps import jobs as job_layer

@@ -9,8 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from bench.core.settings import BadSetting
-from bench.reproduce import specs
-from bench.reproduce.specs import Book, Method, Metric, Point, Spec, points
+from bench.reproduce import book as books
+from bench.reproduce import points as points_of
+from bench.reproduce.points import Point, points
+from bench.reproduce.specs import Artifact, Book, Method, Metric, Spec
 
 METRICS = {
     "any": {"calls": Metric(label="oracle calls", better="lower")},
@@ -34,8 +36,8 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def spec(**changes: Any) -> Spec:
-    found: Spec = specs._model(Spec, {**GOOD, **changes}, FILE, "")
-    specs.check(found, METRICS, METHODS, FILE)
+    found: Spec = books._model(Spec, {**GOOD, **changes}, FILE, "")
+    books.check(found, METRICS, METHODS, FILE)
     return found
 
 
@@ -160,9 +162,9 @@ def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
 
 def test_a_method_has_a_colour_and_a_spec_does_not_change() -> None:
     with pytest.raises(BadSetting, match=r"bome\.colour=red: string should match pattern"):
-        specs._model(Method, {"label": "l", "colour": "red"}, FILE, "bome")
+        books._model(Method, {"label": "l", "colour": "red"}, FILE, "bome")
     with pytest.raises(BadSetting, match=r"^p/a\.yaml: bome\.colour: is missing$"):
-        specs._model(Method, {"label": "l"}, FILE, "bome")
+        books._model(Method, {"label": "l"}, FILE, "bome")
     with pytest.raises(ValidationError):
         spec().title = "another"
 
@@ -223,11 +225,11 @@ def test_a_metrics_name() -> None:
 
 def test_which_artifacts_are_asked_for() -> None:
     """By id or by paper, in the order that is asked for; all, if none is."""
-    every = {key: specs.Artifact(key, spec(), FILE) for key in ("p/fig1", "p/fig2", "q/fig1")}
+    every = {key: Artifact(key, spec(), FILE) for key in ("p/fig1", "p/fig2", "q/fig1")}
     book = Book(every, METRICS, METHODS)
 
     def asked(*names: str) -> list[str]:
-        return [artifact.id for artifact in specs.find(book, names)]
+        return [artifact.id for artifact in books.find(book, names)]
 
     assert asked() == ["p/fig1", "p/fig2", "q/fig1"]
     assert asked("q", "p/fig2") == ["q/fig1", "p/fig2"]
@@ -245,7 +247,7 @@ def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("a: 1\nb:\n  c: 1\n  c: 2\n")
     with pytest.raises(BadSetting, match=r"a\.yaml: line 4: c is there twice$"):
-        specs._read(file)
+        books._read(file)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +258,7 @@ def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_override_is_in_hydras_grammar(value: Any, said: str) -> None:
-    assert specs.override("a.b", value) == f"a.b={said}"
+    assert points_of.override("a.b", value) == f"a.b={said}"
 
 
 # grid points
@@ -359,10 +361,10 @@ def test_a_spec_over_a_spec_joins_mappings_and_replaces_all_else(tmp_path: Path)
     (tmp_path / "_base.yaml").write_text("{extends: _deep, b: {c: 3, e: 4}, x: null}")
     top = tmp_path / "top.yaml"
     top.write_text("{extends: _base, b: {d: [5], g: 6}, a: {k: 1}, y: 2}")
-    assert specs._extended(top) == {
+    assert books._extended(top) == {
         "a": {"k": 1}, "b": {"c": 3, "d": [5], "g": 6, "e": 4}, "z": 0, "x": None, "y": 2,
     }  # fmt: skip
-    assert list(specs._extended(top)) == ["a", "b", "z", "x", "y"]  # the order of the base
+    assert list(books._extended(top)) == ["a", "b", "z", "x", "y"]  # the order of the base
 
 
 @pytest.mark.parametrize("content", ["{extends: top}", "{extends: _other}"])
@@ -371,25 +373,25 @@ def test_specs_that_extend_one_another_are_refused(content: str, tmp_path: Path)
     top = tmp_path / "top.yaml"
     top.write_text(content)
     with pytest.raises(BadSetting, match=r"\.yaml: extends: top extends this file"):
-        specs._extended(top)
+        books._extended(top)
 
 
 def test_lists_that_are_pairs_and_files_that_are_not_there(tmp_path: Path) -> None:
     content = {"x_range": [1, 2], "a": [{"goal": [0, 1]}, {"goal": None}], "b": [3, 4]}
-    assert specs._tuples(content) == {
+    assert books._tuples(content) == {
         "x_range": (1, 2), "a": [{"goal": (0, 1)}, {"goal": None}], "b": [3, 4],
     }  # fmt: skip
     with pytest.raises(BadSetting, match=r"none\.yaml: No such file"):
-        specs._read(tmp_path / "none.yaml")
-    assert specs.shown(Path.cwd() / "a" / "b.yaml") == "a/b.yaml"
-    assert specs.shown(tmp_path / "b.yaml") == str(tmp_path / "b.yaml")
+        books._read(tmp_path / "none.yaml")
+    assert books.shown(Path.cwd() / "a" / "b.yaml") == "a/b.yaml"
+    assert books.shown(tmp_path / "b.yaml") == str(tmp_path / "b.yaml")
 
 
 def test_books_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"there is no <paper>/<artifact>\.yaml in it"):
-        specs.load_book(tmp_path)
+        books.load_book(tmp_path)
     with pytest.raises(BadSetting, match="nowhere: there is no such folder"):
-        specs.load_book(tmp_path / "nowhere")
+        books.load_book(tmp_path / "nowhere")
 
 
 def test_a_folder_may_have_names_of_its_own(tmp_path: Path) -> None:
@@ -399,14 +401,14 @@ def test_a_folder_may_have_names_of_its_own(tmp_path: Path) -> None:
     content = copy.deepcopy(GOOD) | {"rows": {"A": {"method": "bome"}}}
     (tmp_path / "p" / "a.yaml").write_text(str(content))
     (tmp_path / "p" / "_b.yaml").write_text("{}")
-    book = specs.load_book(tmp_path)
+    book = books.load_book(tmp_path)
     assert list(book.artifacts) == ["p/a"]
     assert book.artifacts["p/a"].id == "p/a"
     assert book.artifacts["p/a"].file == tmp_path / "p" / "a.yaml"
     assert (book.metrics["toy"]["loss"].label, book.methods["bome"].label) == ("l", "B")
     (tmp_path / "methods.yaml").write_text("{bome: {label: B}}")
     with pytest.raises(BadSetting, match=r"methods\.yaml: bome\.colour: is missing"):
-        specs.load_book(tmp_path)
+        books.load_book(tmp_path)
     (tmp_path / "metrics.yaml").write_text("{any: {}, toy: {loss: {label: 3}}}")
     with pytest.raises(BadSetting, match=r"metrics\.yaml: toy\.loss\.label=3: input should be"):
-        specs.load_book(tmp_path)
+        books.load_book(tmp_path)

@@ -17,7 +17,9 @@ from bench.core.settings import BadSetting, build
 from bench.core.task import Best, Context
 from bench.reproduce import plan as plans
 from bench.reproduce import tables
-from bench.reproduce.specs import BUDGETS, VARIANTS, Budget, find, load_book, points
+from bench.reproduce.book import find, load_book
+from bench.reproduce.points import points
+from bench.reproduce.specs import BUDGETS, VARIANTS, Budget
 from bench.runs.launch import complete
 from tests.conftest import ROOT
 

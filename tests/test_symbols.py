@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
+from bench.compiled.calls import looped
 from bench.compiled.symbols import MOST, At, Decision, NoGraph, Notes, Number, Watching, applied
-from bench.compiled.traced import furthest, later, looped
+from bench.compiled.traced import furthest, later
 from bench.core.loop import Standing
 
 

@@ -17,7 +17,7 @@ from bench.core.settings import build
 from bench.core.task import Context, Task
 from bench.reproduce import plan as plans
 from bench.reproduce import runner
-from bench.reproduce.specs import Point
+from bench.reproduce.points import Point
 from bench.runs import lanes, stop
 from bench.runs.files import read_json
 from bench.runs.folder import RunFolder

@@ -15,18 +15,9 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten
 
+from bench.compiled.calls import Call, compiled, looped, traced
 from bench.compiled.symbols import At, NoGraph, Notes, Number, Of
-from bench.compiled.traced import (
-    FORMS,
-    Call,
-    Form,
-    compiled,
-    furthest,
-    later,
-    looped,
-    record,
-    traced,
-)
+from bench.compiled.traced import FORMS, Form, furthest, later, record
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, advance
 from bench.core.settings import build

@@ -11,18 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.reproduce import claims, records
+from bench.reproduce import circumstances, claims, records
 from bench.reproduce.plan import TIMES, Job, Plan, Row, Run, status
+from bench.reproduce.points import Point
 from bench.reproduce.records import Record, RowRecord
-from bench.reproduce.specs import (
-    AT_THE_END,
-    AnyClaim,
-    Artifact,
-    Below,
-    Book,
-    Point,
-    Slope,
-)
+from bench.reproduce.specs import AT_THE_END, AnyClaim, Artifact, Below, Book, Slope
 from bench.runs.folder import RunFolder
 
 RELATIVE = 1e-6  # equal values are equal to this: sums in another order give other last bits
@@ -224,11 +217,11 @@ def made_alike(run: Run, kept: RowRecord, i: int) -> bool:
     assert run.summary is not None
     alone = "seconds" in run.summary["last"]  # a lane has none of its own
     recorded_alone = "seconds" in kept.finals and kept.finals["seconds"][i] is not None
-    stages = records.circumstances(run)
+    stages = circumstances.circumstances(run)
     kinds = (
-        (kept.instructions, records.instructions),
-        (kept.threads, records.threads),
-        (kept.devices, records.device),
+        (kept.instructions, circumstances.instructions),
+        (kept.threads, circumstances.threads),
+        (kept.devices, circumstances.device),
     )
     same = all({recorded[i]} == {of(e) for e in stages} != {None} for recorded, of in kinds)
     return same and alone == recorded_alone

@@ -11,19 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce.specs import (
-    AT_THE_END,
-    Artifact,
-    Book,
-    Budget,
-    Point,
-    Select,
-    Spec,
-    Value,
-    Variant,
-    override,
-    points,
-)
+from bench.reproduce.points import Point, override, points
+from bench.reproduce.specs import AT_THE_END, Artifact, Book, Budget, Select, Spec, Value, Variant
 from bench.runs import name as naming
 from bench.runs.files import write_json
 from bench.runs.folder import RunFolder

@@ -11,6 +11,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
+from bench.reproduce.book import shown
+from bench.reproduce.circumstances import (
+    circumstances,
+    commit,
+    device,
+    hardware,
+    instructions,
+    joined,
+    source,
+    threads,
+    unique,
+)
 from bench.reproduce.plan import Plan, Run, seeds, status
 from bench.reproduce.specs import (
     AT_THE_END,
@@ -22,7 +34,6 @@ from bench.reproduce.specs import (
     Slope,
     Spec,
     asked,
-    shown,
 )
 from bench.runs.files import write_whole
 
@@ -346,64 +357,3 @@ def finals(runs: Sequence[Run], read: Iterable[str] = ()) -> dict[str, list[floa
 def rounded(value: float | None) -> float | None:
     """To nine digits."""
     return None if value is None else float(f"{value:.9g}")
-
-
-def circumstances(run: Run) -> list[dict[str, Any]]:
-    """What a run that has ended was made in; nothing of one that has not."""
-    return stages(environment(run)) if run.summary else []
-
-
-def joined(values: Iterable[str | None]) -> str | None:
-    """All values that there were; None if none is known."""
-    found = unique(values)
-    known = [value for value in found if value is not None]
-    if not known:
-        return None
-    return ", ".join([*known, *(["unknown"] if None in found else [])])
-
-
-def stages(e: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The environment that a run began in, then each in which it went on."""
-    first = {key: value for key, value in e.items() if key != "continued"}
-    changes = [entry["changed"] for entry in e.get("continued", [])]
-    return [first, *(first | {key: new for key, (_, new) in c.items()} for c in changes)]
-
-
-def environment(run: Run) -> dict[str, Any]:
-    return run.folder.environment()
-
-
-def hardware(e: Mapping[str, Any]) -> str:
-    return e["gpu"] or f"{e['cpu']}, {e['threads']} threads"
-
-
-def threads(e: Mapping[str, Any]) -> str:
-    return str(e["threads"])
-
-
-def instructions(e: Mapping[str, Any]) -> str | None:
-    """The CPU's instruction set, also of a run on a GPU."""
-    found: str | None = e.get("cpu_capability")
-    return found
-
-
-def device(e: Mapping[str, Any]) -> str:
-    return str(e["gpu"] or e["cpu"])
-
-
-def source(e: Mapping[str, Any]) -> str | None:
-    """A digest of the code; None for a run from before it was kept."""
-    return e["source"]["digest"] if e.get("source") else None
-
-
-def commit(e: Mapping[str, Any]) -> str:
-    git = e["git"]
-    return f"{git['commit'][:10]}{' and changes' if git['dirty'] else ''}" if git else "unknown"
-
-
-def unique(values: Iterable[Any]) -> list[Any]:
-    found = []
-    for v in values:
-        if v not in found:
-            found.append(v)
-    return found

@@ -5,20 +5,15 @@ prints, and the claims that a program can judge. A wrong spec is refused in one 
 file and field.
 """
 
-import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
-from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from bench.core.settings import BadSetting, Count, Finite, NonNegative, Positive
+from bench.core.settings import Count, Finite, NonNegative, Positive
 
 Variant = Literal["paper", "code"]
 Budget = Literal["smoke", "short", "full"]
@@ -353,44 +348,6 @@ class Book:
         )
 
 
-@dataclass(frozen=True)
-class Point:
-    """One grid point of one row: what its runs share."""
-
-    variant: Variant
-    row: str
-    settings: tuple[tuple[str, Value], ...]  # without the grid's
-    chosen: tuple[tuple[str, Value], ...]  # the grid's
-
-
-def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
-    """Every grid point of every row that can run, in the order of the spec."""
-    scale = spec.budgets[budget]
-    for variant, part in spec.variants.items():
-        for name, row in spec.rows.items():
-            if variant not in row.only or budget not in row.at or row.pending:
-                continue
-            own: Part = getattr(row, variant)
-            method = book.methods[row.method]
-            settings: Settings = {
-                "task": spec.task,
-                "algorithm": method.algorithm or row.method,
-                "run.threads": spec.threads,
-                **spec.set,
-                **part.set,
-                **row.set,
-                **own.set,
-                **scale.set,
-                **row.budgets.get(budget, {}),
-            }
-            given = [own.grid, row.grid, *([] if row.line else [part.grid, spec.grid])]
-            grid = next((g for g in given if g is not None), {})
-            if scale.grid is not None:
-                grid = {path: scale.grid[path] for path in grid if path in scale.grid}
-            for values in product(*grid.values()):
-                yield Point(variant, name, tuple(settings.items()), tuple(zip(grid, values)))
-
-
 def asked(spec: Spec) -> list[str]:
     """The metrics of a run that the spec reads at its end: for its table, its choice of a grid
     point, what is published, its figure and its claims."""
@@ -399,223 +356,6 @@ def asked(spec: Spec) -> list[str]:
     named += [name for row in spec.rows.values() for name in row.published]
     named += [name for claim in spec.claims.values() for name in claim.metrics]
     return list(dict.fromkeys(named))
-
-
-def override(path: str, value: Value) -> str:
-    """In Hydra's grammar."""
-    if value is None:
-        text = "null"
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    elif isinstance(value, list):
-        text = "[" + ",".join(map(str, value)) + "]"
-    else:
-        text = str(value)
-    return f"{path}={text}"
-
-
-class UniqueKeys(yaml.SafeLoader):
-    """YAML that refuses a key given twice, which YAML's own loader takes in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: {key.value} is there twice")
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def own_specs() -> Path:
-    """The folder of this project's specs."""
-    return Path(str(files("conf"))) / "paper"
-
-
-def load_book(folder: Path | None = None) -> Book:
-    """Every spec under `folder`, checked; raises BadSetting with file and field.
-
-    metrics.yaml and methods.yaml come from the folder too, or else from this project's.
-    """
-    folder = folder or own_specs()
-    if not folder.is_dir():
-        raise BadSetting(f"--specs {folder}: there is no such folder")
-    named: dict[str, Any] = {}
-    for file in ("metrics.yaml", "methods.yaml"):
-        path = folder / file if (folder / file).is_file() else own_specs() / file
-        named[file] = (path, _read(path))
-    path, content = named["metrics.yaml"]
-    metrics = {
-        task: {name: _model(Metric, value, path, f"{task}.{name}") for name, value in group.items()}
-        for task, group in content.items()
-    }
-    path, content = named["methods.yaml"]
-    methods = {name: _model(Method, value, path, name) for name, value in content.items()}
-    artifacts = {}
-    for path in sorted(folder.glob("*/[!_]*.yaml")):
-        spec = _model(Spec, _extended(path), path, "")
-        check(spec, metrics, methods, path)
-        key = f"{path.parent.name}/{path.stem}"
-        artifacts[key] = Artifact(key, spec, path)
-    if not artifacts:
-        raise BadSetting(f"--specs {folder}: there is no <paper>/<artifact>.yaml in it")
-    return Book(artifacts, metrics, methods)
-
-
-def find(book: Book, wanted: Iterable[str]) -> list[Artifact]:
-    """The artifacts of these ids (all, if there are none); a paper's name is all of its own."""
-    found = []
-    for name in wanted:
-        some = [a for key, a in book.artifacts.items() if key == name or key.startswith(f"{name}/")]
-        if not some:
-            close = difflib.get_close_matches(name, book.artifacts, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise BadSetting(
-                f"{name}: no such artifact; {hint}there is {', '.join(book.artifacts)}"
-            )
-        found += some
-    return found or list(book.artifacts.values())
-
-
-def check(
-    spec: Spec,
-    metrics: Mapping[str, Mapping[str, Metric]],
-    methods: Mapping[str, Method],
-    file: Path,
-) -> None:
-    """What a schema cannot say; raises BadSetting."""
-
-    def refuse(field: str, message: str) -> BadSetting:
-        return BadSetting(f"{shown(file)}: {field}: {message}")
-
-    def known(name: str, names: Iterable[str], field: str, what: str) -> None:
-        names = sorted(names)
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise refuse(field, f"{name}: no such {what}; {hint}there is {', '.join(names)}")
-
-    known(spec.task, set(metrics) - {"any"}, "task", "task in metrics.yaml")
-
-    def metric(name: str, field: str) -> None:
-        at_end = name == AT_THE_END and not field.startswith("figure.")
-        if name not in ALWAYS and not at_end and not COUNTED.fullmatch(name):
-            known(name, metrics[spec.task], field, f"metric of {spec.task}")
-
-    for i, name in enumerate(spec.columns):
-        metric(name, f"columns.{i}")
-    for i, name in enumerate(spec.figure.metrics):
-        metric(name, f"figure.metrics.{i}")
-    for i, name in enumerate(spec.figure.axes):
-        metric(name, f"figure.axes.{i}")
-    if spec.select:
-        metric(spec.select.metric, "select.metric")
-    for label, row in spec.rows.items():
-        known(row.method, methods, f"rows.{label}.method", "method in methods.yaml")
-        for name in row.published:
-            metric(name, f"rows.{label}.published")
-        if not spec.select and any(g for g in (spec.grid, row.grid, row.paper.grid, row.code.grid)):
-            raise refuse("select", f"rows.{label} has a grid: say which metric picks its point")
-    for key, claim in spec.claims.items():
-        field = f"claims.{key}"
-        for i, name in enumerate(claim.metrics):
-            metric(name, f"{field}.metric" if i == 0 else f"{field}.on")
-        for name in claim.mentioned:
-            known(name, spec.rows, f"{field}.rows", "row")
-        for variant in claim.variants:
-            missing = [r for r in claim.mentioned if variant not in spec.rows[r].only]
-            if variant in spec.variants and missing:
-                raise refuse(
-                    f"{field}.variants",
-                    f"{missing[0]} is not in the variant {variant}; write variants: for the claim",
-                )
-        if isinstance(claim, WithinPublished):
-            for name in claim.rows:
-                if claim.metric not in spec.rows[name].published:
-                    raise refuse(
-                        f"{field}.rows", f"{name} has no published value of {claim.metric}"
-                    )
-        if isinstance(claim, Slope):
-            lacking = [r for r in claim.points if r not in claim.targets]
-            if claim.until and claim.target is None and (lacking or not claim.points):
-                raise refuse(f"{field}.target", f"when is {claim.until} reached? {lacking or ''}")
-            if claim.over and set(claim.over) != set(claim.points):
-                raise refuse(f"{field}.over", "write one row for each of points:, and no other")
-        if isinstance(claim, First) and (claim.value is None) == (claim.gain is None):
-            raise refuse(field, "write either value: or gain:")
-        if isinstance(claim, Between | Slope) and claim.at_least is None and claim.at_most is None:
-            raise refuse(field, "write at_least:, at_most: or both")
-
-
-def _read(file: Path) -> Any:
-    try:
-        return yaml.load(file.read_text(), UniqueKeys)
-    except yaml.YAMLError as error:
-        raise BadSetting(f"{shown(file)}: {' '.join(str(error).split())}") from None
-    except OSError as error:
-        raise BadSetting(f"{shown(file)}: {error.strerror}") from None
-
-
-def _extended(file: Path, above: tuple[Path, ...] = ()) -> Any:
-    """The file's content over that of the file that its `extends` names, if it has one."""
-    content = _read(file)
-    if not isinstance(content, dict) or "extends" not in content:
-        return content
-    base = file.with_name(f"{content.pop('extends')}.yaml")
-    if base in (file, *above):
-        raise BadSetting(f"{shown(file)}: extends: {base.stem} extends this file")
-    if not base.is_file():
-        raise BadSetting(f"{shown(file)}: extends: {base.stem}: there is no {shown(base)}")
-    return _merged(_extended(base, (file, *above)), content)
-
-
-def _merged(base: Any, own: Any) -> Any:
-    """Mappings are joined, key by key; anything else is replaced."""
-    if not isinstance(base, dict) or not isinstance(own, dict):
-        return own
-    joined = {key: _merged(base[key], own[key]) if key in own else base[key] for key in base}
-    return joined | {key: value for key, value in own.items() if key not in base}
-
-
-def _model(kind: Any, content: Any, file: Path, where: str) -> Any:
-    try:
-        return kind.model_validate(_tuples(content))
-    except ValidationError as error:
-        first = error.errors()[0]
-        names = [str(part) for part in first["loc"] if part not in KINDS]
-        field = ".".join([where, *names]).strip(".")
-        message = first["msg"][0].lower() + first["msg"][1:]
-        if first["type"] == "missing":
-            message = "is missing"
-        value = first["input"]
-        plain = isinstance(value, str | int | float | bool) and first["type"] != "missing"
-        raise BadSetting(
-            f"{shown(file)}: {field}{f'={value}' if plain else ''}: {message}"
-        ) from None
-
-
-KINDS = {
-    "above", "below", "order", "between", "within_published", "close", "converges",
-    "does_not_converge", "diverges", "first", "slope",
-}  # fmt: skip
-
-
-def _tuples(content: Any) -> Any:
-    """YAML has no tuples, and strict models take no lists for them."""
-    if isinstance(content, dict):
-        return {
-            key: tuple(value) if key in ("x_range", "y_range", "goal") and value else _tuples(value)
-            for key, value in content.items()
-        }
-    return [_tuples(value) for value in content] if isinstance(content, list) else content
-
-
-def shown(file: Path) -> str:
-    """The path, from the working folder if it lies below."""
-    try:
-        return str(file.relative_to(Path.cwd()))
-    except ValueError:
-        return str(file)
 
 
 def number(value: float) -> str:

@@ -1,0 +1,13 @@
+"""Where the command line writes."""
+
+import sys
+
+from rich.console import Console
+
+wide = None if sys.stdout.isatty() else 400  # a file or a pipe has no width
+
+
+out = Console(soft_wrap=True, highlight=False, width=wide)
+
+
+err = Console(stderr=True, soft_wrap=True, highlight=False)
