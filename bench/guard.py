@@ -10,10 +10,11 @@ from functools import wraps
 from typing import Any
 
 import yaml
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from bench.hydra_parts import ConfigLoaderImpl
 
 SWEEPERS = (
     "hydra_plugins.bilevel_bench.Sweep",

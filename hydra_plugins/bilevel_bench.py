@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+# Hydra reads its own plugins anew: only who asks when it reads this one gets the same class.
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import HydraContext, TaskFunction

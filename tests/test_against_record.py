@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bench.reproduce import cli, comparison, records
+from bench.reproduce import cli, comparison, records, standing
 from bench.reproduce.plan import Plan
 from bench.reproduce.specs import Metric
 from bench.runs.files import write_json
@@ -101,7 +101,7 @@ def bench(
 ) -> Bench:
     """All runs, and their record."""
     root, results = tmp_path / "runs", tmp_path / "results"
-    monkeypatch.setattr(cli, "Names", known)
+    monkeypatch.setattr(standing, "Names", known)
 
     def call(*arguments: str, **changes: Any) -> Said:
         entry = artifact(**{**CHANGES, **changes})

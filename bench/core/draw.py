@@ -114,7 +114,8 @@ class Draw:
 
     def _random(self, kind: Literal["normal", "uniform"], like: Tensor) -> Tensor:
         shaped = (tuple(like.shape), like.dtype, like.device)
-        return self._hand(Asked(kind, self._turn(kind), like=shaped))
+        found: Tensor = self._hand(Asked(kind, self._turn(kind), like=shaped))
+        return found
 
     def _hand(self, asked: Asked) -> Any:
         return drawn(self.task, self.seed, self.step, asked)

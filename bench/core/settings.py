@@ -165,7 +165,7 @@ def locate(target: Any, path: str) -> Callable[..., Any]:
     if package not in PACKAGES or not module_name or name.startswith("_"):
         raise BadSetting(f"{here}: only functions of {', '.join(PACKAGES)} may be named")
     try:
-        function = getattr(importlib.import_module(module_name), name)
+        function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError):
         raise BadSetting(f"{here}: there is no such function") from None
     if not callable(function) or getattr(function, "__module__", None) != module_name:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, QuotedString
 from hydra.types import RunMode
@@ -21,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.core.settings import BadSetting, build, checked
+from bench.hydra_parts import put_in
 from bench.runs import codes, stop
 from bench.runs.files import write_json
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
@@ -81,7 +81,7 @@ class Composer:
         else:
             cfg = copy.deepcopy(self._base(groups))
             self.last = (key, cfg) if plain else None
-        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
+        put_in(values, cfg)
         return cfg
 
     def _base(self, groups: tuple[str, ...]) -> DictConfig:
