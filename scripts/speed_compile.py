@@ -11,6 +11,7 @@ import copy
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -91,12 +92,15 @@ def toy(threads: int, repeats: int) -> Lines:
         assert furthest(run.start.state, single(run, 1).state, after.state) <= 1
         return made
 
+    def with_compiling() -> None:
+        steps()(run.start, 20_000)
+
     before = steps()
     made = turns(
         "toy, 5,000 steps",
         {
-            "run.compile": lambda: before(run.start, 5000),
-            "eager": lambda: single(run, 5000),
+            "run.compile": partial(before, run.start, 5000),
+            "eager": partial(single, run, 5000),
         },
         repeats,
         ["compiled before", ""],
@@ -104,8 +108,8 @@ def toy(threads: int, repeats: int) -> Lines:
     return made + turns(
         "toy, 20,000 steps",
         {
-            "run.compile": lambda: steps()(run.start, 20_000),
-            "eager": lambda: single(run, 20_000),
+            "run.compile": with_compiling,
+            "eager": partial(single, run, 20_000),
         },
         repeats,
         ["with compiling", ""],
@@ -119,12 +123,14 @@ def lanes(method: str, runs: Sequence[Opened], steps: int, repeats: int, compile
     after = side(starts, 1)
     for run, s in ((runs[0], after[0]), (runs[-1], after[-1])):
         assert furthest(run.start.state, single(run, 1).state, s.state) <= 1
+
+    def one_after_the_other() -> None:
+        for run in runs:
+            single(run, steps)
+
     found = turns(
         method,
-        {
-            "lanes": lambda: side(starts, steps),
-            "one after the other": lambda: [single(run, steps) for run in runs],
-        },
+        {"lanes": partial(side, starts, steps), "one after the other": one_after_the_other},
         repeats,
         ["", ""],
     )

@@ -11,6 +11,7 @@ has in use, by the number T of inner steps, its inputs aside.
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -68,7 +69,7 @@ def adaptations(adapt: str, device: torch.device) -> dict[str, Callable[[], Tens
     def loop() -> Tensor:
         return torch.cat([adapted(y_0[i : i + 1], each[i]) for i in range(EPISODES)])
 
-    return {"together": lambda: adapted(y_0, batch), "loop": loop}
+    return {"together": partial(adapted, y_0, batch), "loop": loop}
 
 
 def seconds(work: Callable[[], Any], device: torch.device) -> float:
@@ -138,9 +139,9 @@ def report(repeats: int, file: Path | None = None) -> None:
     print(f"\npeak MB of an outer step by T\n{'method':<9}", *(f"{n:>8}" for n in MEMORY_T))
     task = task_of("head", None, device)
     methods: dict[str, Callable[[int], Any]] = {
-        "AID-BiO": lambda n: aid_bio(gd(1e-3), 0.1, n, 5),
-        "ITD-BiO": lambda n: itd(gd(1e-3), 0.1, n),
-        "ANIL": lambda n: maml(gd(1e-3), 0.1, n),
+        "AID-BiO": partial(aid_bio, gd(1e-3), 0.1, N=5),
+        "ITD-BiO": partial(itd, gd(1e-3), 0.1),
+        "ANIL": partial(maml, gd(1e-3), 0.1),
     }
     for name, make in methods.items():
         found = []

@@ -82,7 +82,8 @@ def few_shot(
     deck = Deck(parts, ways, shots, queries, context.seed, context.dtype, turned)
     width = 64 if code and data == "mini_imagenet" and not whole else FILTERS[data]
     net = Conv4(size[2], size[3], filters or width, pooled=data != "omniglot")
-    strength = l2 if l2 is not None else (0.0 if code or whole else 0.01)
+    papers_l2 = 0.0 if code or whole else 0.01
+    strength = papers_l2 if l2 is None else l2
     begin = heads or ("drawn" if code or whole else "zero")
     known = deck.support[1] if norm == "support" else None
     at_once = chunk or (1 if context.device.type == "cpu" else None)

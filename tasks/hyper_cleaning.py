@@ -59,6 +59,27 @@ class Pretraining:
     best: bool = False
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What a paper, or its released code, has where a setting is not given."""
+
+    weighting: Literal["clip", "sigmoid"]
+    coupling: Literal["weighted", "means"]
+    clamp: bool
+    bias: Literal["none", "column", "aliased"]
+    standardise: Literal["none", "scalar", "pixels"]
+    resplit: bool
+
+
+PROTOCOLS = {
+    ("bome", "paper"): Choices("clip", "weighted", False, "none", "scalar", True),
+    ("bome", "code"): Choices("clip", "weighted", True, "aliased", "scalar", False),
+    ("stocbio", "paper"): Choices("sigmoid", "weighted", False, "none", "none", True),
+    ("stocbio", "code"): Choices("sigmoid", "means", False, "column", "scalar", True),
+}
+STARTS = {"clip": 0.5, "sigmoid": 0.0}  # of x, by its weighting
+
+
 def hyper_cleaning(
     context: Context,
     data: Images,
@@ -103,14 +124,15 @@ def hyper_cleaning(
     frozen: x stays where it starts; the released stocBiO loses every update of it.
     references: train the validation-only line too (2,000 steps, the best of them on val2).
     """
-    bome, code = protocol == "bome", variant == "code"
-    sigma = weighting or ("clip" if bome else "sigmoid")
-    coupled = coupling or ("means" if code and not bome else "weighted")
-    x_0 = start if start is not None else (0.5 if sigma == "clip" else 0.0)
-    clamped = clamp if clamp is not None else (code and bome)
-    with_bias = bias or (("aliased" if bome else "column") if code else "none")
-    scaled = standardise or ("scalar" if bome or code else "none")
-    seed = context.seed if (resplit if resplit is not None else not (code and bome)) else 0
+    papers = PROTOCOLS[protocol, variant]
+    sigma = weighting or papers.weighting
+    coupled = coupling or papers.coupling
+    x_0 = STARTS[sigma] if start is None else start
+    clamped = papers.clamp if clamp is None else clamp
+    with_bias = bias or papers.bias
+    scaled = standardise or papers.standardise
+    follows_seed = papers.resplit if resplit is None else resplit
+    seed = context.seed if follows_seed else 0
 
     split = load(data, context, "hyper_cleaning", 0 if resplit == "labels" else seed)
     truth, n = split.train.labels, len(split.train.labels)
@@ -127,13 +149,17 @@ def hyper_cleaning(
         Part(features[k], getattr(split, k).labels.to(context.device))
         for k in ("val", "val2", "test")
     )
-    upper_part = {
-        "validation": lambda: val,
-        "second": lambda: val2,
-        "noisy": lambda: _joined(train, val),
-        "clean": lambda: _joined(_rows(train, labels == truth), val),
-        "restored": lambda: _joined(Part(train.features, truth.to(context.device)), val),
-    }[upper_data]()
+    match upper_data:
+        case "validation":
+            upper_part = val
+        case "second":
+            upper_part = val2
+        case "noisy":
+            upper_part = _joined(train, val)
+        case "clean":
+            upper_part = _joined(_rows(train, labels == truth), val)
+        case "restored":
+            upper_part = _joined(Part(train.features, truth.to(context.device)), val)
 
     def weights(x: Tensor) -> Tensor:
         return clipped(x) if sigma == "clip" else torch.sigmoid(x)
@@ -197,11 +223,7 @@ def hyper_cleaning(
         draw_lower=_sampler(train, (lambda k: walk.at(k).to(context.device)) if walk else None),
         count=lambda batch: len(batch.labels),
         rows=_part_of,
-        feasible=Set(project=lambda x: torch.full_like(x, x_0))
-        if frozen
-        else box(0.0, 1.0)
-        if clamped
-        else Set(),
+        feasible=_feasible(x_0 if frozen else None, clamped),
         upper_derivatives=Derivatives(_upper_grad),
         lower_derivatives=_lower_derivatives(weights, weights_slope, c)
         if coupled == "weighted"
@@ -417,3 +439,10 @@ def _trained(start: Tensor, on: Part, val2: Part, how: Pretraining, context: Con
     if how.steps * on.features.numel() < 1e9:
         return train()
     return kept("hyper_cleaning", context, asdict(how), (start, *on, *val2), train)
+
+
+def _feasible(fixed: float | None, clamped: bool) -> Set:
+    """Of x: one point, the unit box, or everything. fixed: the value that x keeps."""
+    if fixed is not None:
+        return Set(project=lambda x: torch.full_like(x, fixed))
+    return box(0.0, 1.0) if clamped else Set()

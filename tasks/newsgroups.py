@@ -76,6 +76,15 @@ class Split(NamedTuple):
     test: Part
 
 
+# the regulariser that a protocol has in a variant
+OWN: dict[tuple[str, str], Literal["paper", "stocbio", "code"]] = {
+    ("bome", "paper"): "paper",
+    ("stocbio", "paper"): "stocbio",
+    ("bome", "code"): "code",
+    ("stocbio", "code"): "code",
+}
+
+
 def newsgroups(
     context: Context,
     pretraining: Pretraining,
@@ -103,14 +112,15 @@ def newsgroups(
     Raises BadSetting.
     """
     bome, code = protocol == "bome", variant == "code"
-    own = "code" if code else "paper" if bome else "stocbio"
-    seed = context.seed if (resplit if resplit is not None else not code) else 0
+    follows_seed = (not code) if resplit is None else resplit
+    seed = context.seed if follows_seed else 0
     kept_headers = headers or ("keep" if bome or code else "remove")
 
     found = corpus(source, kept_headers, context)
     p, c = found.words, int(found.train.classes.max()) + 1
-    k, s = strength(regulariser or own, c, p)
-    x_0 = start if start is not None else -math.log(2 * c * p) / 2 if (k, s) == (2, 1) else 0.0
+    k, s = strength(regulariser or OWN[protocol, variant], c, p)
+    at_first = -math.log(2 * c * p) / 2 if (k, s) == (2, 1) else 0.0
+    x_0 = at_first if start is None else start
     split = divided(found.train, found.test, p, bome, seed, context)
     if pretraining.best and pretraining.steps and split.val2 is None:
         raise BadSetting(

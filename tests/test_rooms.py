@@ -94,3 +94,18 @@ def test_the_architecture_page_names_what_there_is() -> None:
 def test_no_file_of_bench_is_long() -> None:
     lengths = {name: len(file.read_text().splitlines()) for name, file in MODULES.items()}
     assert {n: k for n, k in lengths.items() if n.startswith("bench.") and k > 400} == {}
+
+
+@pytest.mark.parametrize("folder", ["bench", "tasks", "algorithms", "scripts"])
+def test_choices_are_read_without_decoding(folder: str) -> None:
+    """No conditional expression within another, and no lambda in a dictionary."""
+    found = []
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            where = f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.IfExp):
+                inside = (node.body, node.orelse, node.test)
+                found += [where] * any(isinstance(part, ast.IfExp) for part in inside)
+            if isinstance(node, ast.Dict):
+                found += [where] * any(isinstance(value, ast.Lambda) for value in node.values)
+    assert found == []

@@ -164,14 +164,14 @@ def record(
         notes.begin(at, inputs[len(states)])
         tensors = iter(inputs[len(states) + 1 :])
         places = iter(range(len(given)))
-        handed = [
-            leaf
-            if k in fixed
-            else next(tensors)
-            if isinstance(leaf, Tensor)
-            else _given(notes, next(places))
-            for k, leaf in enumerate(leaves)
-        ]
+
+        def stand_in(k: int, leaf: Any) -> Any:
+            """What stands for a part of a batch: itself, an input, or a number of the step."""
+            if k in fixed:
+                return leaf
+            return next(tensors) if isinstance(leaf, Tensor) else _given(notes, next(places))
+
+        handed = [stand_in(k, leaf) for k, leaf in enumerate(leaves)]
         answers = iter(zip(asked, tree_unflatten(handed, shape), strict=True))
 
         def hand(what: Asked) -> Any:

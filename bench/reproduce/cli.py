@@ -257,7 +257,9 @@ def check(
         raise typer.Exit(FAILED if changed or outcomes[comparison.DIFFERS] else OK)
     out.print(said)
     decided = words["holds"] + words["fails"]
-    raise typer.Exit(FAILED if words["fails"] else OK if decided else UNJUDGED)
+    if not decided:
+        raise typer.Exit(UNJUDGED)
+    raise typer.Exit(FAILED if words["fails"] else OK)
 
 
 @app.command()

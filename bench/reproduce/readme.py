@@ -127,15 +127,18 @@ def because(entry: records.ClaimRecord, variant: str) -> str:
     return str(entry.claim["failing"].get(variant, ""))
 
 
+def verdict_cell(entry: records.ClaimRecord | None) -> str:
+    """The verdict, bold if the claim fails; a dot where the variant does not have the claim."""
+    if entry is None:
+        return "·"
+    text = entry.verdict.text
+    return f"**{text}**" if entry.verdict.word == "fails" else text
+
+
 def claim_rows(entry: Found) -> Iterator[list[str]]:
     for key in dict.fromkeys(key for group in entry.verdicts.values() for key in group):
         claims = {v: group[key] for v, group in entry.verdicts.items() if key in group}
-        cells = [
-            (f"**{c.verdict.text}**" if c.verdict.word == "fails" else c.verdict.text)
-            if (c := claims.get(variant))
-            else "·"
-            for variant in VARIANTS
-        ]
+        cells = [verdict_cell(claims.get(variant)) for variant in VARIANTS]
         n = max(len(part.values) for claim in claims.values() for part in claim.parts)
         text = str(next(iter(claims.values())).claim["text"])
         yield [f"`{entry.artifact.id}`", f"{entry.budget}, {n}", text, *cells]

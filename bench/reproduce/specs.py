@@ -361,5 +361,5 @@ def asked(spec: Spec) -> list[str]:
 def number(value: float) -> str:
     """Four significant digits, as the tables show them."""
     if not math.isfinite(value):
-        return "∞" if value > 0 else "−∞" if value < 0 else "nan"
+        return {math.inf: "∞", -math.inf: "−∞"}.get(value, "nan")
     return f"{value + 0.0:.4g}".replace("-", "−")  # + 0.0: no negative zero
