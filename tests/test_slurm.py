@@ -166,7 +166,7 @@ def test_a_job_that_hits_its_limit_goes_on_in_the_next(
     sweep: Sweep, cli: Cli, tmp_path: Path
 ) -> None:
     """SLURM counts limits in minutes and may signal up to a minute early."""
-    arguments = (*LONG, "run.steps=80000", "run.every=2500")
+    arguments = (*LONG, "run.steps=200000", "run.every=2500")
     limit = ("hydra.launcher.minutes=1", "hydra.launcher.signal=25")
     process = sweep(*arguments, *limit)
     assert process.wait(1500) == 0, (tmp_path / "output").read_text()
