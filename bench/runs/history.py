@@ -43,7 +43,7 @@ def keep_rows(path: Path, upto: int, every: int) -> None:
 
 
 class History:
-    """history.jsonl, open for more rows. Its errors name it."""
+    """A history, open for more rows. Its errors name it."""
 
     def __init__(self, path: Path):
         self.path = path
