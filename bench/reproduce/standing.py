@@ -51,6 +51,7 @@ STYLES = {"holds": "green", "fails": "red", "not enough runs": "yellow", "not ru
 
 
 def made(artifact: Artifact, book: Book, budget: Budget, root: Path) -> Plan:
+    """The plan as of now, its names composed; raises BadSetting for a budget that is not there."""
     if budget not in artifact.spec.budgets:
         raise BadSetting(f"--budget {budget}: {artifact.id} has {', '.join(artifact.spec.budgets)}")
     plan = plans.make(artifact, book, budget, root, Names(root))

@@ -51,6 +51,9 @@ class State(NamedTuple):
         return self.status in ("done", "diverged")
 
 
+LOST = State("lost", "its process ended without a word")
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of the run `name` (task/algorithm/hash) below `root`."""
@@ -79,7 +82,7 @@ class RunFolder:
             return State("busy", f"being written by {owner}")
         if not (self.path / ENVIRONMENT).is_file():
             return State("missing")
-        return State("lost", "its process ended without a word")
+        return LOST
 
     def summary(self) -> dict[str, Any] | None:
         """How the run ended; None if it has not. Raises BadSetting if the file is damaged."""

@@ -54,18 +54,21 @@ def called(node: Mapping[str, Any], version: Version = version_of) -> dict[str, 
     function = locate(node["_target_"], "")
     settings = {}
     for setting in parameters(function):
-        if (
-            setting.name in node
-            and (value := telling(node[setting.name], setting, version)) is not None
-        ):
-            settings[setting.name] = value[0]
+        if setting.name in node and not is_default(node[setting.name], setting, version):
+            settings[setting.name] = plain(node[setting.name], version)
     return {"name": function.__name__, "version": version(function), "settings": settings}
 
 
-def telling(value: Any, setting: Setting, version: Version) -> tuple[Any] | None:
-    """The value of a setting as the hash has it; None if it is the default."""
-    if isinstance(value, dict) and "_target_" in value:
-        found = called(value, version)
-        default = as_node(setting.default)
-        return None if default is not None and called(default, version) == found else (found,)
-    return None if not setting.required and value == setting.default else (value,)
+def plain(value: Any, version: Version) -> Any:
+    """The value of a setting as the hash has it: a group of settings without its module."""
+    is_group = isinstance(value, dict) and "_target_" in value
+    return called(value, version) if is_group else value
+
+
+def is_default(value: Any, setting: Setting, version: Version) -> bool:
+    """Whether a setting has its default, which for a group may be a dataclass."""
+    if setting.required:
+        return False
+    group = as_node(setting.default)
+    default = setting.default if group is None else called(group, version)
+    return bool(plain(value, version) == default)

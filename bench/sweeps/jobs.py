@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
-from bench.runs.folder import RunFolder, State, reason_of
+from bench.runs.folder import LOST, RunFolder, State, reason_of
 from bench.runs.lock import Busy
 
 
@@ -65,7 +65,7 @@ class Job(NamedTuple):
         if state.status not in ("lost", "missing"):
             return state
         if self.begun:
-            return State("lost", "its process ended without a word")
+            return LOST
         return State("interrupted", "not begun")
 
 
