@@ -25,7 +25,7 @@ MACHINE: dict[str, Any] = {
 }  # fmt: skip
 UNMADE = {
     "commits": [], "sources": [], "threads": [], "instructions": [], "devices": [],
-    "undisturbed": [],
+    "undisturbed": [], "outdated": False,
 }  # fmt: skip
 LESS = {
     "kind": "below",
@@ -118,6 +118,7 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
         "instructions": ["AVX2", None, "AVX2"],
         "devices": ["A CPU", None, "A CPU"],
         "undisturbed": [True, False, False],
+        "outdated": False,
         "pending": None,
     }
     line = paper["L"].model_dump(include={"chosen", "tried", "tries", "status", "reasons"})

@@ -11,7 +11,7 @@ import pytest
 from bench.reproduce import cli, judge_commands, records, rejudging
 from bench.reproduce.records import Record, Verdicts
 from bench.reproduce.specs import Book
-from tests.planned import BOOK, artifact, made
+from tests.planned import BOOK, Known, artifact, made
 from tests.test_records import ended
 
 LESS = {
@@ -57,6 +57,13 @@ def measured(tmp_path: Path) -> Record:
         ended(tmp_path, f"paper/A/-{seed}", 0.25 + 0.001 * seed, process={"others_cores": 0.0})
         ended(tmp_path, f"paper/L/-{seed}", 0.75, process={"others_cores": 0.0})
     return records.make_record(made(tmp_path, **PLAIN), BOOK)
+
+
+class NoNames(Known):
+    """Names that need no folder."""
+
+    def __init__(self, root: Path):
+        super().__init__()
 
 
 def older(found: Record, expected: int, *values: float) -> Record:
@@ -195,6 +202,7 @@ def test_the_command_writes_verdicts_and_leaves_values(
         return book
 
     monkeypatch.setattr(judge_commands, "load_book", load)
+    monkeypatch.setattr(judge_commands, "Names", NoNames)
     monkeypatch.setattr(sys, "argv", ["reproduce", "rejudge", "p/a", "--results", str(tmp_path)])
     with pytest.raises(SystemExit) as ended_with:
         cli.main()

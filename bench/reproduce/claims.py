@@ -31,7 +31,7 @@ from bench.reproduce.slopes import RunsOfRows, slope_parts
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
 from bench.reproduce.targets import costs_to_target, log_ratio, target_phrase
 
-VerdictWord = Literal["holds", "fails", "not enough runs", "not run"]
+VerdictWord = Literal["holds", "fails", "not enough runs", "outdated", "not run"]
 
 
 class ClaimPart(BaseModel):
@@ -62,7 +62,11 @@ class ClaimPart(BaseModel):
 
 
 class Verdict(BaseModel):
-    """The verdict on a claim, with the numbers that it rests on, in words."""
+    """The verdict on a claim, with the numbers that it rests on, in words.
+
+    The word "outdated" stands in place of a verdict that rests on other runs than those which the
+    spec asks for today.
+    """
 
     model_config = ConfigDict(frozen=True)
 

@@ -198,11 +198,11 @@ def check(
     edge of its grid has a line.
 
     With --against-record the exit code says whether the record still holds: 1 if a verdict or a
-    value differs. Verdicts then come from the runs only if all are there. The values of claims are
-    computed again from the last values that the record has of its runs, and these are compared
-    with the runs that are there.
+    value differs, or if rows are outdated that are not marked as such. Verdicts then come from the
+    runs only if all are there. The values of claims are computed again from the last values that
+    the record has of its runs, and these are compared with the runs that are there.
     """
-    from bench.reproduce import checking, comparison, records
+    from bench.reproduce import checking, comparison, outdated, records
 
     book, root = load_book(specs), runs.expanduser()
     totals = checking.CheckTotals()
@@ -214,7 +214,12 @@ def check(
             old = records.read_record(artifact.id, name, results)
             if against_record and old is None:
                 continue
-            found, remark, plan = current_verdicts(artifact, book, name, root, old, against_record)
+            today = old
+            if against_record and old is not None:
+                today = outdated.mark_outdated(old, artifact, book, Names(root))
+            found, remark, plan = current_verdicts(
+                artifact, book, name, root, today, against_record
+            )
             groups = [v for v in found if variant is None or v == variant.value]
             where, n = f"{artifact.id} {name}", len(plans.seeds(artifact, name))
             before = old if against_record else None

@@ -8,7 +8,8 @@ import typer
 from rich.table import Table
 
 from bench.reproduce.book import find_artifacts, load_book
-from bench.reproduce.options import FAILED, OK, RESULTS, Ids, Results, Specs
+from bench.reproduce.options import FAILED, OK, RESULTS, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.plan import Names
 from bench.reproduce.terminal import out
 from bench.runs.files import write_whole
 
@@ -40,21 +41,27 @@ def coverage(
     raise typer.Exit(FAILED if broken else OK)
 
 
-def rejudge(ids: Ids = None, results: Results = RESULTS, specs: Specs = None) -> None:
+def rejudge(
+    ids: Ids = None, runs: Runs = RUNS, results: Results = RESULTS, specs: Specs = None
+) -> None:
     """Judge the claims of records again, by the specs and rules of today; values stay as they are.
 
-    A claim that needs histories keeps its recorded values if it is still the same claim.
+    A claim that needs histories keeps its recorded values if it is still the same claim. A row
+    whose runs are not those of today is marked as outdated, and so are the claims about it.
     """
     from bench.reproduce import records, rejudging
+    from bench.reproduce.outdated import mark_outdated
 
     book = load_book(specs)
+    names = Names(runs.expanduser())
     for artifact in find_artifacts(book, ids or []):
         for budget in artifact.spec.budgets:
             old = records.read_record(artifact.id, budget, results)
             if old is None:
                 continue
-            judged = rejudging.rejudge(old, artifact, book)
-            file = records.write_record(old.model_copy(update={"claims": judged}), results)
+            marked = mark_outdated(old, artifact, book, names)
+            judged = rejudging.rejudge(marked, artifact, book)
+            file = records.write_record(marked.model_copy(update={"claims": judged}), results)
             changes = list(rejudging.verdict_changes(old.claims, judged))
             out.print(f"{file}: {len(changes)} verdicts changed")
             for line in changes:

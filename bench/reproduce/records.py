@@ -48,6 +48,7 @@ class RowRecord(FrozenModel):
     instructions: the CPU's instruction set. devices: the GPU, or else the CPU. A run that was
     resumed under other conditions has all of them, such as "AVX2, AVX512". undisturbed: hardly any
     other work was done beside the run. Records that are older than these lists have empty ones.
+    outdated: these are not the runs that the spec asks for today.
     """
 
     method: str
@@ -65,6 +66,7 @@ class RowRecord(FrozenModel):
     instructions: list[str | None] = []
     devices: list[str | None] = []
     undisturbed: list[bool] = []
+    outdated: bool = False
     pending: str | None = None
 
 

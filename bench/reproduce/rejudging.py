@@ -1,13 +1,13 @@
 """Judges the claims of a record again, by the spec and the rules of today."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.reproduce import claims
 from bench.reproduce.claim_kinds import AnyClaim
-from bench.reproduce.claims import ClaimPart
+from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.plan import PlannedRun, Run, seeds
 from bench.reproduce.points import Point
 from bench.reproduce.records import (
@@ -32,7 +32,8 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
     A claim on last values is judged from the rows of the record. One that needs histories, which a
     record does not keep, is judged from its recorded parts if they are of the same claim and were
     measured by the same rule; otherwise it is not run. The record may have fewer seeds than the
-    spec asks for today: the claim is judged with those that it has.
+    spec asks for today: the claim is judged with those that it has. A claim about a row that is
+    outdated has no verdict but that.
     """
     spec, found = artifact.spec, Verdicts()
     for variant in spec.variants:
@@ -49,10 +50,29 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
                     for new, recorded in zip(parts, kept.parts)
                 ]
             parts = [part.model_copy(update={"expected": n or part.expected}) for part in parts]
+            rows = old.rows.get(variant, {})
+            needed = dict.fromkeys(claim.needed_rows)
+            outdated = [name for name in needed if name in rows and rows[name].outdated]
             found[variant][key] = ClaimRecord(
-                claim=claim.model_dump(mode="json"), parts=parts, verdict=claims.judge_parts(parts)
+                claim=claim.model_dump(mode="json"),
+                parts=parts,
+                verdict=withhold(claims.judge_parts(parts), outdated),
             )
     return found
+
+
+def withhold(found: Verdict, outdated: Sequence[str]) -> Verdict:
+    """The verdict; in its place "outdated" if it rests on rows that are, and on which it rests.
+
+    outdated: the outdated ones of the rows that the claim is about. The verdict that they gave
+    stays in the statistic.
+    """
+    if not outdated or found.word == "not run":
+        return found
+    said = f"{', '.join(outdated)}: of older code or settings, which gave {found.text}"
+    return found.model_copy(
+        update={"word": "outdated", "p": None, "statistic": f"{said}: {found.statistic}"}
+    )
 
 
 def verdict_changes(before: Verdicts, after: Verdicts) -> Iterator[str]:

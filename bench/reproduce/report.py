@@ -24,7 +24,7 @@ SCALE_WORDS: dict[ScaleName, str] = {
     "paper": "the paper's scale",
     "smaller": "smaller than the paper's scale",
 }
-MARKS = {"holds": "✓", "fails": "✗", "not enough runs": "?", "not run": "–"}
+MARKS = {"holds": "✓", "fails": "✗", "not enough runs": "?", "outdated": "↺", "not run": "–"}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,13 @@ def current_verdicts(
     return again, " (recorded)", plan
 
 
-VERDICT_STYLES = {"holds": "green", "fails": "red", "not enough runs": "yellow", "not run": "dim"}
+VERDICT_STYLES = {
+    "holds": "green",
+    "fails": "red",
+    "not enough runs": "yellow",
+    "outdated": "magenta",
+    "not run": "dim",
+}
 
 
 def check_budget(artifact: Artifact, budget: Budget) -> None:

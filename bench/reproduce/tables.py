@@ -72,10 +72,12 @@ def published_cell(value: Published | None, metric: Metric) -> str:
 
 
 def remark(row: RowRecord, spec: Spec) -> str:
-    """Why a row lacks values, which grid point it shows, and at which edges of the grid that is."""
+    """Why a row lacks values or is outdated, its grid point, and whether that is at an edge."""
     notes = []
     if row.pending:
         notes.append(row.pending)
+    if row.outdated:
+        notes.append("OUTDATED: of older code or settings")
     bad = [(s, r) for s, r in zip(row.status, row.reasons) if s not in ("done", "missing")]
     if bad:
         notes.append(f"FAILED, {len(bad)} of {len(row.status)} runs {bad[0][0]}: {bad[0][1]}")

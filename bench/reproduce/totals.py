@@ -14,12 +14,14 @@ PLAIN: Forms = {
     "holds": "{} holds",
     "fails": "{} fails",
     "not enough runs": "{} not enough runs",
+    "outdated": "{} outdated",
     "not run": "{} not run",
 }
 MARKDOWN: Forms = {
     "holds": "{} hold",
     "fails": "**{} fail**",
     "not enough runs": "{} open",
+    "outdated": "{} outdated",
     "not run": "{} not run",
 }
 AUTHOR_PHRASES: Mapping[Author, str] = {

@@ -1,0 +1,109 @@
+"""Rows of records whose runs are not those of today, and the verdicts that rest on them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.reproduce import records, rejudging
+from bench.reproduce.outdated import mark_outdated
+from bench.reproduce.points import Point
+from bench.reproduce.records import Record, Verdicts
+from tests.planned import BOOK, Known, artifact, made, name
+from tests.test_records import ended
+
+LESS = {"kind": "below", "by": "us", "text": "A has less", "rows": ["A"], "than": ["L"],
+        "metric": "loss"}  # fmt: skip
+LONE = {"kind": "between", "by": "us", "text": "L is small", "rows": ["L"], "metric": "loss",
+        "at_most": 2.0}  # fmt: skip
+CLAIMS = {"less": LESS, "lone": LONE}
+RATES = [0.1, 0.2, 0.3]
+
+
+class Renamed(Known):
+    """Names of which those of row A are others than they were, as after a function's change."""
+
+    def get(self, point: Point, seed: int) -> str | None:
+        old = name(point, seed)
+        return old.replace("-", "+") if point.row == "A" else old
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Record:
+    """Of seeds 1 to 3, in the paper variant: A, whose rate .1 did best, and L without a grid."""
+    for rate in RATES:
+        ended(tmp_path, f"paper/A/{rate}-0", rate)
+    for seed in (1, 2, 3):
+        ended(tmp_path, f"paper/A/0.1-{seed}", 0.1 + 0.001 * seed)
+        ended(tmp_path, f"paper/L/-{seed}", 0.75 + 0.002 * seed)
+    return records.make_record(made(tmp_path, claims=CLAIMS), BOOK)
+
+
+def marked(found: Record, names: Known, **changes: Any) -> tuple[list[str], Verdicts]:
+    """The paper variant's rows that are outdated by a spec with these changes, and all verdicts."""
+    spec, known = artifact(**{"claims": CLAIMS, **changes}), names
+    now = mark_outdated(found, spec, BOOK, known)  # type: ignore[arg-type]
+    rows = [name for name, row in now.rows["paper"].items() if row.outdated]
+    return rows, rejudging.rejudge(now, spec, BOOK)
+
+
+def word(found: Verdicts, key: str) -> str:
+    return found["paper"][key].verdict.word
+
+
+def test_todays_runs_are_not_outdated(measured: Record) -> None:
+    rows, found = marked(measured, Known())
+    assert rows == []
+    assert word(found, "less") == "holds"
+
+
+def test_a_run_with_another_name_is_outdated_and_so_is_each_claim_about_its_row(
+    measured: Record,
+) -> None:
+    rows, found = marked(measured, Renamed())
+    assert rows == ["A"]
+    verdict = found["paper"]["less"].verdict
+    assert verdict.word == verdict.text == "outdated"
+    assert verdict.p is None
+    assert verdict.statistic.startswith("A: of older code or settings, which gave holds: loss: A")
+    assert word(found, "lone") == "holds"
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"algorithm.lr": RATES[:2]},  # what was tried is tried no longer
+        {"algorithm.lr": [*RATES, 0.4]},  # another point may be better
+        {"algorithm.lr": [0.2, 0.3, 0.4]},  # the chosen point is there no longer
+        {"algorithm.mu": RATES},
+        {},
+    ],
+)
+def test_another_grid_makes_a_row_outdated(measured: Record, grid: Any) -> None:
+    assert marked(measured, Known(), grid=grid)[0] == ["A"]
+
+
+def test_the_order_of_a_grid_changes_nothing(measured: Record) -> None:
+    assert marked(measured, Known(), grid={"algorithm.lr": RATES[::-1]})[0] == []
+
+
+def test_a_row_that_the_spec_no_longer_has_is_outdated_and_one_without_runs_is_not(
+    measured: Record,
+) -> None:
+    rows = {"L": {"method": "bome", "line": True}, "P": {"method": "itd", "pending": "not built"}}
+    assert marked(measured, Known(), rows=rows, claims={"lone": LONE})[0] == ["A"]
+
+
+def test_a_claim_without_values_stays_not_run(measured: Record) -> None:
+    found = marked(measured, Renamed())[1]
+    assert found["code"]["less"].verdict.word == "not run"
+
+
+def test_an_old_mark_does_not_stay(measured: Record) -> None:
+    content = measured.model_dump()
+    content["rows"]["paper"]["A"]["outdated"] = True
+    old = Record.model_validate(content)
+    assert rejudging.rejudge(old, artifact(claims=CLAIMS), BOOK)["paper"]["less"].verdict.word == (
+        "outdated"
+    )
+    assert marked(old, Known())[0] == []
