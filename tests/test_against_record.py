@@ -103,6 +103,7 @@ def bench(
     """All runs, and their record."""
     root, results = tmp_path / "runs", tmp_path / "results"
     monkeypatch.setattr(standing, "Names", known)
+    monkeypatch.setattr(cli, "Names", known)
 
     def call(*arguments: str, **changes: Any) -> Said:
         entry = artifact(**{**CHANGES, **changes})
@@ -160,7 +161,7 @@ def test_equal_runs_pass(bench: Bench) -> None:
     assert (said.code, said.differing) == (0, [])
     assert said.last == (
         "2 holds, 1 not enough runs; 36 values compared, differing: none; "
-        "not compared: parts of claims that take histories (1)"
+        "not compared: parts of claims whose histories the record lacks (1)"
     )
 
 
@@ -323,7 +324,7 @@ def test_a_slope_is_computed_from_finals(bench: Bench) -> None:
     bench.record(**until)
     said = bench.check(**until)
     assert said.code == 0
-    assert said.last.endswith("not compared: parts of claims that take histories (1)")
+    assert said.last.endswith("not compared: parts of claims whose histories the record lacks (1)")
 
 
 def test_a_failed_run_counts_in_the_claims_as_it_does_for_runs(bench: Bench) -> None:
@@ -655,7 +656,7 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     assert said.code == 0
     assert said.last.endswith(
         "39 values compared, differing: none; not compared: "
-        "parts of claims that take histories (1), parts whose metric the record lacks (1)"
+        "parts of claims whose histories the record lacks (1), parts whose metric the record lacks (1)"
     )  # fmt: skip
     (bench.results / "p/a/short.json").write_text(kept)
     bench.rerecorded(lambda row: row["finals"].pop("peak_memory_mb"))

@@ -13,7 +13,7 @@ import torch
 
 from bench.core.draw import generator
 from bench.core.task import Context, Report
-from bench.reproduce import curves, drawings
+from bench.reproduce import curves, drawings, histories
 from bench.reproduce.book import load_book
 from bench.reproduce.plan import Plan, PlannedRow, PlannedRun, Run
 from bench.reproduce.points import Point
@@ -86,10 +86,10 @@ def test_a_reference_line_is_level_at_its_end_as_far_as_the_others_go() -> None:
 
 def test_thinning_keeps_both_ends() -> None:
     rows = [{"step": i} for i in range(1001)]
-    kept = curves.thin_rows(rows, 11)
+    kept = histories.thin_rows(rows, 11)
     assert [row["step"] for row in kept] == list(range(0, 1001, 100))
-    assert curves.thin_rows(rows[:11], 11) == rows[:11]
-    assert [row["step"] for row in curves.thin_rows(rows[:12], 11)] == [
+    assert histories.thin_rows(rows[:11], 11) == rows[:11]
+    assert [row["step"] for row in histories.thin_rows(rows[:12], 11)] == [
         0,
         1,
         2,
@@ -102,7 +102,7 @@ def test_thinning_keeps_both_ends() -> None:
         10,
         11,
     ]
-    many = curves.thin_rows(rows)
+    many = histories.thin_rows(rows, curves.POINTS)
     assert (len(many), many[0], many[-1]) == (300, rows[0], rows[1000])
 
 

@@ -98,9 +98,24 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
         "chosen": {"algorithm.lr": 0.2},
         "tried": 3,
         "tries": [
-            {"settings": {"algorithm.lr": 0.1}, "status": "done", "value": 0.5},
-            {"settings": {"algorithm.lr": 0.2}, "status": "done", "value": 0.25},
-            {"settings": {"algorithm.lr": 0.3}, "status": "diverged", "value": None},
+            {
+                "name": "paper/A/0.1-0",
+                "settings": {"algorithm.lr": 0.1},
+                "status": "done",
+                "value": 0.5,
+            },
+            {
+                "name": "paper/A/0.2-0",
+                "settings": {"algorithm.lr": 0.2},
+                "status": "done",
+                "value": 0.25,
+            },
+            {
+                "name": "paper/A/0.3-0",
+                "settings": {"algorithm.lr": 0.3},
+                "status": "diverged",
+                "value": None,
+            },
         ],
         "seeds": [1, 2, 3],
         "runs": ["paper/A/0.2-1", "paper/A/0.2-2", "paper/A/0.2-3"],

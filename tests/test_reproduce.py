@@ -263,7 +263,10 @@ def test_check_report_record_and_findings(
     same = reproduce("check", "--against-record", *results)
     assert same.returncode == 0, same.stdout
     assert reproduce(*report).returncode == 0
-    assert "the runs are not here" in (tmp_path / "report/mine/digits.html").read_text()
+    assert (
+        "neither the runs nor their histories are here"
+        not in (tmp_path / "report/mine/digits.html").read_text()
+    )
     readme = tmp_path / "README.md"
     begin = "<!-- findings: written by `reproduce findings` -->"
     speed = "<!-- speed: written by `reproduce findings` -->\n<!-- end of speed -->"
@@ -308,6 +311,58 @@ def test_check_report_record_and_findings(
     assert reproduce("rejudge", "mine/toy", *results).returncode == 0
     assert reproduce("check", "mine/toy", "--against-record", *results).returncode == 0
     assert "ours: 2 outdated" in " ".join(reproduce("list", "mine/toy", *results).stdout.split())
+
+
+def test_rows_are_added_to_a_record(reproduce: Reproduce, specs: Path, tmp_path: Path) -> None:
+    results, budget = ["--results", str(tmp_path / "results")], ["--budget", "smoke"]
+    rows = {"BOME": {"method": "bome"}, "ITD": {"method": "itd"}}
+    content = {**TOY, "variants": {"paper": {}}, "claims": {}, "rows": rows}
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(content))
+    report = ["report", "mine/toy", "--record", "--out", str(tmp_path / "report"), *results]
+    one = reproduce("run", "mine/toy", *budget, "--rows", "BO*")
+    assert one.returncode == 0, one.stderr
+    assert "ITD" not in one.stdout
+    assert reproduce(*report).returncode == 0
+    file = tmp_path / "results/mine/toy/smoke.json"
+    first = json.loads(file.read_text())
+    assert not first["complete"]
+    shutil.rmtree(tmp_path / "runs")
+
+    # the row that is recorded is not made again, and its curve is drawn beside the other
+    other = reproduce("run", "mine/toy", *budget, *results, "--unrecorded")
+    assert other.returncode == 0, other.stderr
+    assert not list((tmp_path / "runs/toy_minimax").glob("bome/*"))
+    assert reproduce(*report).returncode == 0
+    second = json.loads(file.read_text())
+    assert second["complete"]
+    assert second["rows"]["paper"]["BOME"] == first["rows"]["paper"]["BOME"]
+    assert len(second["rows"]["paper"]["ITD"]["runs"]) == len(
+        first["rows"]["paper"]["BOME"]["runs"]
+    )
+    page = (tmp_path / "report/mine/toy.html").read_text()
+    assert page.count('"row":"BOME"') == page.count('"row":"ITD"') > 0
+    shutil.rmtree(tmp_path / "runs")
+    assert reproduce("report", "mine/toy", *report[3:]).returncode == 0
+    alone = (tmp_path / "report/mine/toy.html").read_text()
+    assert alone.count('"row":"BOME"') == page.count('"row":"BOME"')
+
+    wrong = reproduce("run", "mine/toy", *budget, "--rows", "BOMEE")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "--rows BOMEE: mine/toy has BOME, ITD" in wrong.stderr
+
+
+def test_a_time_limit_stops_and_the_same_command_goes_on(
+    reproduce: Reproduce, specs: Path, tmp_path: Path
+) -> None:
+    settings = {**TOY["set"], "run.steps": 1_000_000, "run.every": 1000}
+    content = {**TOY, "variants": {"paper": {}}, "claims": {}, "rows": {"BOME": {"method": "bome"}},
+               "set": settings}  # fmt: skip
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(content))
+    stopped = reproduce("run", "mine/toy", "--budget", "smoke", "--hours", "0.003")
+    assert stopped.returncode == 130
+    assert stopped.stderr.splitlines()[-1] == "reproduce: stopped; the same command goes on"
+    assert list((tmp_path / "runs").rglob("history.jsonl"))
+    assert not list((tmp_path / "runs").rglob("summary.json"))
 
 
 def test_with_wandb_an_artifacts_runs_are_one_group(

@@ -3,12 +3,27 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.reproduce.plan import Run
+from bench.reproduce.plan import Circumstances, Run
 
 
-def circumstances(run: Run) -> list[dict[str, Any]]:
-    """The environments that a run was made in, in turn; an empty list if it has not ended."""
-    return stages(environment(run)) if run.summary else []
+def circumstances(run: Run) -> list[Circumstances]:
+    """The conditions that a run was made in, in turn; an empty list if it has not ended."""
+    if run.summary is None:
+        return []
+    if run.recorded is not None:
+        return [run.recorded.circumstances]
+    return [describe_stage(stage) for stage in stages(run.folder.environment())]
+
+
+def describe_stage(e: Mapping[str, Any]) -> Circumstances:
+    """The conditions of one environment, as a run's folder keeps it."""
+    return Circumstances(
+        commit=commit(e),
+        source=e["source"]["digest"] if e.get("source") else None,
+        threads=str(e["threads"]),
+        instructions=e.get("cpu_capability"),
+        device=str(e["gpu"] or e["cpu"]),
+    )
 
 
 def join_known(values: Iterable[str | None]) -> str | None:
@@ -30,35 +45,9 @@ def stages(e: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [first, *(first | {key: new for key, (_, new) in c.items()} for c in changes)]
 
 
-def environment(run: Run) -> dict[str, Any]:
-    """The environment as the run's folder keeps it."""
-    return run.folder.environment()
-
-
 def hardware(e: Mapping[str, Any]) -> str:
     """The GPU, or else the CPU and the number of threads."""
     return e["gpu"] or f"{e['cpu']}, {e['threads']} threads"
-
-
-def threads(e: Mapping[str, Any]) -> str:
-    """The number of threads."""
-    return str(e["threads"])
-
-
-def instructions(e: Mapping[str, Any]) -> str | None:
-    """The CPU's instruction set, for a run on a GPU too; None if the run did not keep it."""
-    found: str | None = e.get("cpu_capability")
-    return found
-
-
-def device(e: Mapping[str, Any]) -> str:
-    """The GPU, or else the CPU."""
-    return str(e["gpu"] or e["cpu"])
-
-
-def source(e: Mapping[str, Any]) -> str | None:
-    """A digest of the code that the run was made with; None if the run did not keep it."""
-    return e["source"]["digest"] if e.get("source") else None
 
 
 def commit(e: Mapping[str, Any]) -> str:

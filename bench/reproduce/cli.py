@@ -14,10 +14,9 @@ from rich.text import Text
 
 from bench import about
 from bench.core.settings import BadSetting
-from bench.reproduce import judge_commands
+from bench.reproduce import judge_commands, run_commands
 from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book
-from bench.reproduce.making import make_runs, print_outcome
 from bench.reproduce.options import (
     FAILED,
     INTERRUPTED,
@@ -26,9 +25,7 @@ from bench.reproduce.options import (
     RESULTS,
     RUNS,
     UNJUDGED,
-    AtBudget,
     Ids,
-    LauncherName,
     MaybeBudget,
     MaybeVariant,
     Results,
@@ -38,7 +35,6 @@ from bench.reproduce.options import (
 from bench.reproduce.plan import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.standing import (
-    check_budget,
     current_plan,
     current_verdicts,
     largest_budget,
@@ -107,75 +103,6 @@ def list_(
     for line in refused:
         err.print(Text(f"reproduce: {line}"))
     raise typer.Exit(FAILED if refused else OK)
-
-
-@app.command()
-def plan(
-    id: Annotated[str, typer.Argument(metavar="ID")],
-    budget: AtBudget,
-    runs: Runs = RUNS,
-    results: Results = RESULTS,
-    specs: Specs = None,
-) -> None:
-    """Show the command lines that `run` would start, which are done, and what all of them cost."""
-    from bench.reproduce import records
-
-    book, root = load_book(specs), runs.expanduser()
-    for artifact in find_artifacts(book, [id]):
-        plan = current_plan(artifact, book, budget.value, root)
-        for run in plan.runs:
-            out.print(f"{plans.run_status(run):9}{run.planned.line}", soft_wrap=True)
-        counts = Counter(plans.run_status(run) for run in plan.runs)
-        later = f", {plan.later} more once grid points are chosen" if plan.later else ""
-        recorded = read_records(book, results)
-        startup = records.mean_startup(recorded.values())
-        record = recorded.get((artifact.id, budget.value))
-        cost = records.describe_cost(artifact, budget.value, record, startup)
-        out.print(
-            f"{artifact.id} {budget.value}: {len(plan.runs)} runs"
-            f" ({', '.join(f'{n} {word}' for word, n in counts.items())}){later}; cost {cost}"
-        )
-        scale = artifact.spec.budgets[budget.value]
-        if scale.note:
-            out.print(scale.note)
-
-
-@app.command(context_settings={"allow_interspersed_args": True})
-def run(
-    ids: Annotated[
-        list[str], typer.Argument(metavar="ID... [SETTING=VALUE]...", help="settings for all runs")
-    ],
-    budget: AtBudget,
-    launcher: Annotated[LauncherName, typer.Option(help="processes here, or SLURM jobs")] = (
-        LauncherName.local
-    ),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="runs at a time; default: as the cores allow")
-    ] = None,
-    minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
-    partition: Annotated[str | None, typer.Option(help="SLURM's partition")] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="also make runs again whose code has changed")
-    ] = False,
-    runs: Runs = RUNS,
-    specs: Specs = None,
-) -> None:
-    """Make the runs that are missing. After an interrupt or a kill the same command goes on."""
-    from bench.reproduce import runner
-    from bench.sweeps.launchers import local, slurm  # slow to import
-
-    book, root = load_book(specs), runs.expanduser()
-    extra = runner.check_extra([i for i in ids if "=" in i])
-    if launcher == LauncherName.slurm:
-        start = slurm(partition=partition, minutes=minutes, at_once=jobs or 64)
-    else:
-        start = local(workers=jobs)
-    failed = False
-    for artifact in find_artifacts(book, [i for i in ids if "=" not in i]):
-        check_budget(artifact, budget.value)
-        plan = make_runs(artifact, book, budget.value, root, extra, start, anew)
-        failed |= print_outcome(plan, book)
-    raise typer.Exit(FAILED if failed else OK)
 
 
 @app.command()
@@ -257,9 +184,14 @@ def report(
     results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
-    """Write pages that open from disk, tables in Markdown and LaTeX, and figures in SVG."""
+    """Write pages that open from disk, tables in Markdown and LaTeX, and figures in SVG.
+
+    Runs that are not there come from the record, if it has them as the spec asks for today. With
+    --record, rows and seeds are so added to a record without making the others again.
+    """
     from bench.reproduce import records
     from bench.reproduce import report as pages
+    from bench.reproduce.recorded import recorded_plan
     from bench.reproduce.rejudging import rejudge
 
     book, root = load_book(specs), runs.expanduser()
@@ -270,14 +202,17 @@ def report(
         there = any(run.summary for run in plan.runs)
         old = records.read_record(artifact.id, name, results)
         if there or old is None:
-            measured = records.make_record(plan, book)
+            plan = current_plan(artifact, book, name, root, old)
+            measured = records.make_record(plan, book, old)
         else:
+            plan = recorded_plan(old, artifact, book)
             measured = old.model_copy(update={"claims": rejudge(old, artifact, book)})
         if record:
             if not there:
                 raise BadSetting(f"--record: {artifact.id} {name} has no finished run in {root}")
             out.print(f"{records.write_record(measured, results)}")
-        entries.append(pages.ReportEntry(artifact, measured, plan if there else None))
+        drawn = any(run.history for row in plan.rows for run in row.runs)
+        entries.append(pages.ReportEntry(artifact, measured, plan if drawn else None))
     index = pages.write_report(entries, book, out_.expanduser())
     out.print(f"{index}")
 
@@ -356,6 +291,8 @@ def data(
     raise typer.Exit(FAILED if bad else OK)
 
 
+app.command()(run_commands.plan)
+app.command(context_settings={"allow_interspersed_args": True})(run_commands.run)
 app.command()(judge_commands.coverage)
 app.command()(judge_commands.rejudge)
 
@@ -363,10 +300,10 @@ app.command()(judge_commands.rejudge)
 def main() -> None:
     """Run the command `reproduce`: a refusal is one line and exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False) or OK)  # not standalone: it returns typer.Exit's code
-    except (typer.Abort, KeyboardInterrupt):
-        err.print("reproduce: stopped; the same command goes on")
-        sys.exit(INTERRUPTED)
+        code = app(standalone_mode=False) or OK  # not standalone: it returns typer.Exit's code
+        if code == INTERRUPTED:  # typer's word for KeyboardInterrupt
+            err.print("reproduce: stopped; the same command goes on")
+        sys.exit(code)
     except BadSetting as error:
         err.print(Text(f"reproduce: {error}"))
         sys.exit(REFUSED)

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.reproduce import circumstances, claims, records
+from bench.reproduce import claims, records
+from bench.reproduce.circumstances import circumstances
 from bench.reproduce.claim_kinds import AnyClaim, Below, Slope
 from bench.reproduce.claims import is_count
 from bench.reproduce.plan import TIMES, Plan, PlannedRow, Run, run_status
 from bench.reproduce.records import Record, RowRecord
-from bench.reproduce.rejudging import is_same_claim, judged_runs
+from bench.reproduce.rejudging import can_measure, is_same_claim, judged_runs
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
 
 RELATIVE = 1e-6  # the difference of equal values: sums in another order give other last bits
@@ -27,7 +28,7 @@ LINES = 10  # how many values that differ are shown for an artifact
 
 # outcomes of a value, in the words of the last line that is printed
 SAME, DIFFERS = "same", "differs"
-HISTORIES = "parts of claims that take histories"
+HISTORIES = "parts of claims whose histories the record lacks"
 LACKING = "parts whose metric the record lacks"
 NO_SPREAD = "values of which the seeds do not say what is close"
 NOT_COMPARED = (HISTORIES, LACKING, NO_SPREAD)
@@ -77,7 +78,8 @@ def compare_claims(
 
     Claims and bounds have to be the spec's. Values are the same if they differ by at most 1e-6 of
     themselves, or by what may have been lost by keeping nine digits of the finals. The values of
-    parts that are not made of last values are not compared.
+    parts that take histories are compared if the record has these; they are logarithms and slopes,
+    which may differ by 1e-6.
     """
     for variant in variants:
         rows, runs = old.rows.get(variant, {}), judged_runs(old, artifact, variant)
@@ -91,15 +93,19 @@ def compare_claims(
                 continue
             claim = records.claim_at_budget(claim, artifact.spec, old.budget)
             made_of = claims.part_sources(claim)
+            known = can_measure(claim, runs)
             parts = records.parts_at_budget(
-                claim, artifact, old.budget, book, runs if made_of else {}
+                claim, artifact, old.budget, book, runs if known else {}
             )
             if len(parts) != len(entry.parts):
                 yield ComparedValue(where, f"{len(parts)} parts", str(len(entry.parts)), DIFFERS)
             for i, (new, recorded) in enumerate(zip(parts, entry.parts)):
                 yield from compare_bounds(f"{where}: {new.what}", new, recorded)
-                if not made_of:
+                if not known:
                     yield ComparedValue(where, "", "", HISTORIES)
+                    continue
+                if not made_of:
+                    yield from compare_part_values(f"{where}: {new.what}", new, recorded, RELATIVE)
                     continue
                 metric, names = made_of[i]
                 some = [rows[name] for name in names if name in rows]
@@ -236,13 +242,13 @@ def ran_alike(run: Run, kept: RowRecord, i: int) -> bool:
     assert run.summary is not None
     alone = "seconds" in run.summary["last"]  # a lane has none of its own
     recorded_alone = "seconds" in kept.finals and kept.finals["seconds"][i] is not None
-    stages = circumstances.circumstances(run)
+    stages = circumstances(run)
     kinds = (
-        (kept.instructions, circumstances.instructions),
-        (kept.threads, circumstances.threads),
-        (kept.devices, circumstances.device),
+        (kept.instructions, {stage.instructions for stage in stages}),
+        (kept.threads, {stage.threads for stage in stages}),
+        (kept.devices, {stage.device for stage in stages}),
     )
-    same = all({recorded[i]} == {of(e) for e in stages} != {None} for recorded, of in kinds)
+    same = all({recorded[i]} == found != {None} for recorded, found in kinds)
     return same and alone == recorded_alone
 
 

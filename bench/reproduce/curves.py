@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.reproduce.claim_kinds import Slope
-from bench.reproduce.plan import TIMES, Plan, Run, metric_value
+from bench.reproduce.histories import thin_rows
+from bench.reproduce.plan import TIMES, Names, Plan, Run, metric_value
 from bench.reproduce.schema import Variant
 from bench.reproduce.slopes import value_at_target
 from bench.reproduce.specs import Artifact, Book
@@ -16,13 +18,6 @@ POINTS = 300  # a curve has at most so many
 def round_coordinate(x: float) -> float | None:
     """A number to six significant digits; None, which is a gap in a curve, if it is not finite."""
     return float(f"{x:.6g}") if math.isfinite(x) else None
-
-
-def thin_rows(rows: list[dict[str, Any]], most: int = POINTS) -> list[dict[str, Any]]:
-    """At most `most` of the rows, evenly spread, the first and last among them."""
-    if len(rows) <= most:
-        return rows
-    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
 def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
@@ -39,7 +34,7 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
         if not runs:
             continue
         method = book.methods[spec.rows[row.name].method]
-        histories = [thin_rows(run.history) for run in runs]
+        histories = [thin_rows(run.history, POINTS) for run in runs]
         rows = list(zip(*histories))  # a run that diverged early shortens the mean
         found[row.variant].append(
             {
@@ -64,8 +59,8 @@ def axes(plan: Plan) -> list[str]:
         key
         for row in plan.rows
         for run in row.runs
-        if run.summary is not None
-        for key in run.summary["last"]
+        if run.history
+        for key in run.history[-1]
         if key.startswith("calls/")
     }
     return list(dict.fromkeys([*plan.artifact.spec.figure.axes, *sorted(counted)]))
@@ -163,7 +158,8 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
         for row in (r for r in plan.rows if r.variant == variant and r.runs):
             history = row.runs[0].history
             points = [
-                (metric_value(h, plane.x), metric_value(h, plane.y)) for h in thin_rows(history)
+                (metric_value(h, plane.x), metric_value(h, plane.y))
+                for h in thin_rows(history, POINTS)
             ]
             method = book.methods[spec.rows[row.name].method]
             lines.append(
@@ -195,7 +191,10 @@ def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
 
     plane = artifact.spec.figure.trajectory
     assert plane is not None
-    config = run.folder.config()
+    if run.recorded is None:
+        config = run.folder.config()
+    else:
+        config = Names(Path()).config(run.planned.point, run.planned.seed)
     task: Task = build(config["task"], Context(seed=config["seed"], dtype=torch.float64))
     grid_x = torch.linspace(*plane.x_range, 61, dtype=torch.float64)
     grid_y = torch.linspace(*plane.y_range, 61, dtype=torch.float64)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce.curves import round_coordinate, thin_rows
+from bench.reproduce.curves import round_coordinate
+from bench.reproduce.histories import thin_rows
 from bench.reproduce.report import copy_assets, load_templates
 from bench.reproduce.specs import Book
 from bench.runs.files import write_whole

@@ -1,21 +1,86 @@
 """Makes the runs of an artifact for `reproduce run`, and prints what became of them."""
 
+import signal
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
-from bench.reproduce.plan import Names, Plan, Run
+from bench.reproduce.plan import Names, Plan, PlannedRow, Run
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.terminal import err, out
 from bench.runs.folder import RunState
 
 if TYPE_CHECKING:
+    from bench.reproduce.records import Record
     from bench.sweeps.launchers import Launcher
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of an artifact's runs are to be made.
+
+    rows: patterns of names, such as CTN*; all rows if there is none. variant: None is both. seeds:
+    so many of each row, the first ones that are judged; None is all.
+    """
+
+    rows: tuple[str, ...] = ()
+    variant: str | None = None
+    seeds: int | None = None
+
+    def check(self, artifact: Artifact) -> None:
+        """Raises BadSetting if a pattern is not the name of any row, or the variant not there."""
+        for pattern in self.rows:
+            if not any(fnmatchcase(name, pattern) for name in artifact.spec.rows):
+                named = ", ".join(artifact.spec.rows)
+                raise BadSetting(f"--rows {pattern}: {artifact.id} has {named}")
+        if self.variant is not None and self.variant not in artifact.spec.variants:
+            has = ", ".join(artifact.spec.variants)
+            raise BadSetting(f"--variant {self.variant}: {artifact.id} has {has}")
+
+    def has_row(self, row: PlannedRow) -> bool:
+        """Whether runs of this row are to be made."""
+        named = not self.rows or any(fnmatchcase(row.name, pattern) for pattern in self.rows)
+        return named and self.variant in (None, row.variant)
+
+    def runs(self, plan: Plan) -> list[Run]:
+        """The chosen runs that are known, once, whatever the number of rows that have them."""
+        rows = [row for row in plan.rows if self.has_row(row)]
+        some = (run for row in rows for run in (*row.tried, *row.runs[: self.seeds]))
+        return list({run.planned.name: run for run in some}.values())
+
+    def count(self, plan: Plan) -> int:
+        """How many runs are chosen, those of grid points still to be found among them."""
+        judged = len(plans.seeds(plan.artifact, plan.budget)[: self.seeds])
+        later = sum(judged for row in plan.rows if self.has_row(row) and not row.runs)
+        return len(self.runs(plan)) + later
+
+
+EVERY_RUN = Choice()
+
+
+@contextmanager
+def time_limit(hours: float | None) -> Iterator[None]:
+    """A block that ends with KeyboardInterrupt, which stops its runs, after so many hours."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 3600 * (hours or 0.0))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, old)
 
 
 def make_runs(
@@ -26,27 +91,33 @@ def make_runs(
     extra: list[str],
     launcher: "Launcher",
     anew: bool = False,
+    choice: Choice = EVERY_RUN,
+    old: "Record | None" = None,
 ) -> Plan:
     """Make the runs that are missing, and give the plan with all of them.
 
     The points of every grid are made first, at the first seed; when they show which point is the
     best, it is made at the other seeds. extra: overrides for all runs. anew: finished runs whose
-    code has changed are made again. Raises BadSetting if a row's settings are refused.
+    code has changed are made again. choice: which runs are made at all. old: a record whose runs
+    are not made again. Raises BadSetting if a row's settings are refused.
     """
     from bench.reproduce import runner  # slow to import
+    from bench.reproduce.recorded import reusable_runs
     from bench.sweeps.sweep import progress_bar
 
     names = Names(root, [*extra, *wandb_overrides(extra, artifact, budget)])
     tried, apart = set[str](), set[str]()
     since = runner.file_time(root)  # before the plan: what another process begins later counts
-    plan = plans.make_plan(artifact, book, budget, root, names)
+    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
+    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
     assert plan is not None
     retry = "run.retry_failed=true" in extra
     # the points of a grid share a process if other seeds are to follow and no time is read
     side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.needs_times(artifact.spec)
     memory = plans.measures_memory(artifact.spec)
-    done = plan.count - len(plan.missing) - plan.later
-    with progress_bar(f"{artifact.id} {budget}", plan.count, done) as bar:
+    chosen = choice.runs(plan)
+    done = sum(run.summary is not None for run in chosen)
+    with progress_bar(f"{artifact.id} {budget}", choice.count(plan), done) as bar:
         (task,) = bar.task_ids
 
         def print_end(planned: plans.PlannedRun, state: RunState, log: Path) -> None:
@@ -61,13 +132,13 @@ def make_runs(
 
         def run_to_make(run: Run) -> plans.PlannedRun | None:
             """What is to be made now of a run; None if nothing is."""
-            if run.planned.name in tried:
+            if run.planned.name in tried or run.recorded is not None:
                 return None
             if run.summary is None or (retry and run.failed):
                 return run.planned
             return replace(run.planned, again=True) if anew and code_changes(run) else None
 
-        while wanted := [found for run in plan.runs if (found := run_to_make(run)) is not None]:
+        while wanted := [found for run in chosen if (found := run_to_make(run)) is not None]:
             lanes = side_by_side and not retry and not memory
             whole = runner.group_bundles(wanted) if lanes else [(planned,) for planned in wanted]
             bundles = [
@@ -81,10 +152,10 @@ def make_runs(
                 apart |= {planned.name for planned in bundle}
                 err.print(f"{len(bundle)} grid points of {bundle[0].point.row} one by one")
             since = runner.file_time(root)
-            again = plans.make_plan(artifact, book, budget, root, names)
+            again = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
             assert again is not None
-            plan = again
-            bar.update(task, total=plan.count)
+            plan, chosen = again, choice.runs(again)
+            bar.update(task, total=choice.count(plan))
     return plan
 
 
@@ -96,17 +167,20 @@ def wandb_overrides(extra: list[str], artifact: Artifact, budget: Budget) -> lis
     return [f"logger.group={paper}-{name}-{budget}", f"logger.tags=[{paper},{name},{budget}]"]
 
 
-def print_outcome(plan: Plan, book: Book) -> bool:
-    """Print what became of a plan's runs, and say whether something failed or is missing."""
+def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
+    """Print what became of a plan's chosen runs, and say whether something failed or is missing."""
     table = Table(box=None, pad_edge=False, title=f"{plan.artifact.id} {plan.budget}")
     for column in ("variant", "row", "runs", *plan.artifact.spec.columns, "remarks"):
         table.add_column(column)
     failed = False
     for row in plan.rows:
-        counts = Counter(plans.run_status(run) for run in row.runs)
-        wrong = [r for r in row.runs if r.failed]
+        if not choice.has_row(row):
+            continue
+        own = row.runs[: choice.seeds]
+        counts = Counter(plans.run_status(run) for run in own)
+        wrong = [r for r in own if r.failed]
         diverged = sum(r.failed for r in row.tried if r not in row.runs)
-        unfinished = any(r.summary is None for r in (*row.tried, *row.runs)) or not row.runs
+        unfinished = any(r.summary is None for r in (*row.tried, *own)) or not own
         failed |= bool(wrong) or unfinished
         remarks = [f"failed: {(r.summary or {}).get('reason')}" for r in wrong[:1]]
         remarks += [f"{diverged} of {len(row.tried)} grid points diverged"] if diverged else []
@@ -115,11 +189,12 @@ def print_outcome(plan: Plan, book: Book) -> bool:
             row.variant,
             row.name,
             ", ".join(f"{n} {word}" for word, n in counts.items()) or "none",
-            *(value_cell(row.runs, name) for name in plan.artifact.spec.columns),
+            *(value_cell(own, name) for name in plan.artifact.spec.columns),
             "; ".join(remarks),
         )
     out.print(table)
-    older = [files for run in plan.runs if run.summary and (files := code_changes(run))]
+    here = [run for run in choice.runs(plan) if run.summary and run.recorded is None]
+    older = [files for run in here if (files := code_changes(run))]
     if older:
         names = ", ".join(sorted(set().union(*older)))
         out.print(

@@ -9,6 +9,7 @@ from functools import cached_property
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.core.settings import BadSetting
@@ -47,12 +48,39 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
+class Circumstances:
+    """Under which conditions a run, or a part of it between two kills, was made.
+
+    commit: the code's, and whether files differed from it. source: a digest of the code itself.
+    instructions: the CPU's instruction set. device: the GPU, or else the CPU. None: not known.
+    """
+
+    commit: str | None
+    source: str | None
+    threads: str | None
+    instructions: str | None
+    device: str | None
+
+
+@dataclass(frozen=True)
+class RecordedPart:
+    """What a record keeps of a run beside its last values, where there is no folder."""
+
+    history: Sequence[dict[str, Any]]
+    circumstances: Circumstances
+
+
+@dataclass(frozen=True)
 class Run:
-    """What is there of a planned run: its folder and, once it has ended, its summary."""
+    """What is there of a planned run: its folder and, once it has ended, its summary.
+
+    recorded: set for a run that comes from a record, and has no folder.
+    """
 
     planned: PlannedRun
     folder: RunFolder
     summary: dict[str, Any] | None  # None: the run has not ended, or has to be made again
+    recorded: RecordedPart | None = None
 
     @property
     def done(self) -> bool:
@@ -65,6 +93,8 @@ class Run:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """The rows that the run measured, without times if it shared them with other runs."""
+        if self.recorded is not None:
+            return list(self.recorded.history)
         rows = self.folder.history()
         amortised = self.summary is not None and self.summary.get("amortised")
         return [drop_times(row) for row in rows] if amortised else rows
@@ -117,7 +147,7 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     Infinite if the value was not finite (the file then has null), None if the row does not have
     the metric. A count that the row does not have is 0; "calls" is the sum of all oracle calls.
     """
-    if metric == "calls":
+    if metric == "calls" and metric not in row:  # histories of records keep the sum itself
         return float(sum(v for key, v in row.items() if key.startswith("calls/")))
     if metric not in row:
         return 0.0 if metric.startswith(("calls/", "samples/")) else None
@@ -273,10 +303,17 @@ def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
 
 
 def make_plan(
-    artifact: Artifact, book: Book, budget: Budget, root: Path, names: Names, compose: bool = True
+    artifact: Artifact,
+    book: Book,
+    budget: Budget,
+    root: Path,
+    names: Names,
+    compose: bool = True,
+    recorded: Mapping[str, Run] = MappingProxyType({}),
 ) -> Plan | None:
     """The plan with the runs that are there now.
 
+    recorded: runs of a record by their names, which stand for those that are not under `root`.
     None if a run's name is not known and `compose` is false. Raises BadSetting if a row's settings
     are refused.
     """
@@ -296,7 +333,9 @@ def make_plan(
         summary = folder.summary()
         job = PlannedRun(point, seed, name)
         if summary is None:
-            return Run(job, folder, None)
+            return (
+                replace(recorded[name], planned=job) if name in recorded else Run(job, folder, None)
+            )
         shared = summary.get("process", {}).get("earlier_runs", 0) > 0
         if (summary.get("amortised") and needs_times(spec)) or (shared and measures_memory(spec)):
             return Run(replace(job, again=True), folder, None)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
@@ -14,15 +14,19 @@ from bench.reproduce.book import format_path
 from bench.reproduce.circumstances import (
     circumstances,
     commit,
-    device,
     distinct_values,
     hardware,
-    instructions,
     join_known,
-    source,
-    threads,
+    stages,
 )
 from bench.reproduce.claim_kinds import AnyClaim, Slope
+from bench.reproduce.histories import (
+    History,
+    histories_path,
+    keep_history,
+    read_histories,
+    write_histories,
+)
 from bench.reproduce.plan import Plan, Run, run_status, seeds
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
@@ -54,7 +58,7 @@ class RowRecord(FrozenModel):
     method: str
     chosen: Settings  # the grid point
     tried: int  # the number of grid points
-    tries: list[dict[str, Any]]  # for each grid point its settings, status and select metric
+    tries: list[dict[str, Any]]  # of each grid point its run's name, settings, status and value
     seeds: list[int]
     runs: list[str]
     status: list[str]
@@ -87,7 +91,9 @@ class Record(FrozenModel):
     deterministic: only in older records, of artifacts that were held to have no randomness.
     complete: every run of the plan has ended. Times are sums over all runs, in seconds: run_seconds
     of steps, process_seconds the CPU time of the runs' processes with start-up, startup_seconds
-    the part of it that is not of steps; None if a run did not keep it.
+    the part of it that is not of steps; None if a run did not keep it. histories: what is kept of
+    every run's history, by the run's name, in a file of its own beside the record; older records
+    have none.
     """
 
     artifact: str
@@ -105,13 +111,19 @@ class Record(FrozenModel):
     startup_seconds: float | None = None
     rows: dict[str, dict[str, RowRecord]]  # variant -> name of the row -> its record
     claims: Verdicts
+    histories: dict[str, History] = Field(default={}, exclude=True)
 
 
-def make_record(plan: Plan, book: Book) -> Record:
-    """A record of those runs of a plan that have ended."""
+def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
+    """A record of those runs of a plan that have ended.
+
+    old: the record from which some of them come, if any; its machines and times count too.
+    """
     artifact, spec = plan.artifact, plan.artifact.spec
     ended = [run for run in plan.runs if run.summary is not None]
-    environments = [stage for run in ended for stage in circumstances(run)]
+    fresh = [run for run in ended if run.recorded is None]
+    before = old if old is not None and len(fresh) < len(ended) else None
+    environments = [stage for run in fresh for stage in stages(run.folder.environment())]
     rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
     for row in plan.rows:
         own = row.runs or ()
@@ -122,6 +134,7 @@ def make_record(plan: Plan, book: Book) -> Record:
             tried=max(1, len(row.tried)),
             tries=[
                 {
+                    "name": run.planned.name,
                     "settings": dict(run.planned.point.chosen),
                     "status": run_status(run),
                     "value": (run.summary or {}).get("last", {}).get(spec.select.metric),
@@ -134,11 +147,11 @@ def make_record(plan: Plan, book: Book) -> Record:
             status=[run_status(run) for run in own],
             reasons=[(run.summary or {}).get("reason") for run in own],
             finals=final_values(own, final_metrics(spec)),
-            commits=[join_known(map(commit, some)) for some in made],
-            sources=[join_known(map(source, some)) for some in made],
-            threads=[join_known(map(threads, some)) for some in made],
-            instructions=[join_known(map(instructions, some)) for some in made],
-            devices=[join_known(map(device, some)) for some in made],
+            commits=[join_known(c.commit for c in some) for some in made],
+            sources=[join_known(c.source for c in some) for some in made],
+            threads=[join_known(c.threads for c in some) for some in made],
+            instructions=[join_known(c.instructions for c in some) for some in made],
+            devices=[join_known(c.device for c in some) for some in made],
             undisturbed=[run.undisturbed for run in own],
         )
     for variant in spec.variants:
@@ -156,14 +169,31 @@ def make_record(plan: Plan, book: Book) -> Record:
         budget=plan.budget,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         complete=not plan.missing and plan.later == 0,
-        hardware=distinct_values(hardware(e) for e in environments),
-        software=distinct_values({"python": e["python"], **e["packages"]} for e in environments),
-        commits=distinct_values(commit(e) for e in environments),
-        run_seconds=round(sum(map(step_seconds, ended)), 2),
-        process_seconds=sum_known(map(process_seconds, ended)),
-        startup_seconds=sum_known(map(startup_seconds, ended)),
+        hardware=distinct_values(
+            [*(before.hardware if before else []), *map(hardware, environments)]
+        ),
+        software=distinct_values(
+            [
+                *(before.software if before else []),
+                *({"python": e["python"], **e["packages"]} for e in environments),
+            ]
+        ),
+        commits=distinct_values([*(before.commits if before else []), *map(commit, environments)]),
+        run_seconds=round(sum(map(step_seconds, fresh)) + (before.run_seconds if before else 0), 2),
+        process_seconds=sum_known(
+            [*map(process_seconds, fresh), *([before.process_seconds] if before else [])]
+        ),
+        startup_seconds=sum_known(
+            [*map(startup_seconds, fresh), *([before.startup_seconds] if before else [])]
+        ),
         rows=rows,
         claims=judge_claims(plan, book),
+        histories={
+            run.planned.name: keep_history(run, spec)
+            for row in plan.rows
+            for run in row.runs
+            if run.summary is not None and run.history
+        },
     )
 
 
@@ -253,6 +283,8 @@ def write_record(found: Record, results: Path = RESULTS) -> Path:
     """Write the record's file, and give its path."""
     file = record_path(found.artifact, found.budget, results)
     file.parent.mkdir(parents=True, exist_ok=True)
+    if found.histories:
+        write_histories(histories_path(file), found.histories)
     write_whole(file, found.model_dump_json(indent=1) + "\n")
     return file
 
@@ -263,7 +295,8 @@ def read_record(artifact: str, budget: str, results: Path = RESULTS) -> Record |
     if not file.is_file():
         return None
     try:
-        return Record.model_validate_json(file.read_text())
+        found = Record.model_validate_json(file.read_text())
+        return found.model_copy(update={"histories": read_histories(histories_path(file))})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

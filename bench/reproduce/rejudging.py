@@ -1,37 +1,33 @@
 """Judges the claims of a record again, by the spec and the rules of today."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.reproduce import claims
 from bench.reproduce.claim_kinds import AnyClaim
 from bench.reproduce.claims import ClaimPart, Verdict
-from bench.reproduce.plan import PlannedRun, Run, seeds
-from bench.reproduce.points import Point
+from bench.reproduce.plan import Run, seeds
+from bench.reproduce.recorded import have_histories, recorded_runs
 from bench.reproduce.records import (
     WORDING,
     ClaimRecord,
     Record,
-    RowRecord,
     Verdicts,
     claim_at_budget,
     claims_at,
     parts_at_budget,
 )
-from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
-from bench.runs.folder import RunFolder
-
-RecordedRuns = dict[str, list[Run]]  # row -> its recorded runs, without folders
+from bench.reproduce.slopes import RunsOfRows
+from bench.reproduce.specs import Artifact, Book
 
 
 def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
     """The verdicts on the spec's claims from the values that a record keeps.
 
-    A claim on last values is judged from the rows of the record. One that needs histories, which a
-    record does not keep, is judged from its recorded parts if they are of the same claim and were
-    measured by the same rule; otherwise it is not run. The record may have fewer seeds than the
+    A claim on last values is judged from the rows of the record, and one that needs histories from
+    those that the record keeps. If it is too old to have them, the claim is judged from its
+    recorded parts if they are of the same claim and were measured by the same rule; otherwise it is
+    not run. The record may have fewer seeds than the
     spec asks for today: the claim is judged with those that it has. A claim about a row that is
     outdated has no verdict but that.
     """
@@ -42,9 +38,9 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
         for key, claim in claims_at(spec, variant, old.budget).items():
             kept = old.claims.get(variant, {}).get(key)
             n = max(len(runs.get(name, ())) for name in claim.needed_rows)
-            from_finals = bool(claims.part_sources(claim_at_budget(claim, spec, old.budget)))
-            parts = parts_at_budget(claim, artifact, old.budget, book, runs if from_finals else {})
-            if not from_finals and kept is not None and is_same_claim(claim, kept.claim):
+            known = can_measure(claim_at_budget(claim, spec, old.budget), runs)
+            parts = parts_at_budget(claim, artifact, old.budget, book, runs if known else {})
+            if not known and kept is not None and is_same_claim(claim, kept.claim):
                 parts = [
                     new.model_copy(update={"values": kept_values(new, recorded, n)})
                     for new, recorded in zip(parts, kept.parts)
@@ -85,11 +81,17 @@ def verdict_changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
                 yield f"{variant} {key}: {words[0]} -> {words[1]}"
 
 
-def judged_runs(old: Record, artifact: Artifact, variant: str) -> RecordedRuns:
+def can_measure(claim: AnyClaim, runs: RunsOfRows) -> bool:
+    """Whether what a record keeps of its runs gives the values of a claim."""
+    needed = [run for name in dict.fromkeys(claim.needed_rows) for run in runs.get(name, ())]
+    return bool(claims.part_sources(claim)) or have_histories(needed)
+
+
+def judged_runs(old: Record, artifact: Artifact, variant: str) -> dict[str, list[Run]]:
     """The recorded runs of one variant at the seeds that are judged today."""
     judged = set(seeds(artifact, old.budget))
     return {
-        name: [run for run in recorded_runs(row) if run.planned.seed in judged]
+        name: [run for run in recorded_runs(old, row) if run.planned.seed in judged]
         for name, row in old.rows.get(variant, {}).items()
     }
 
@@ -128,24 +130,3 @@ def default_fields(claim: AnyClaim) -> dict[str, Any]:
         for name, field in fields
         if not field.is_required()
     }
-
-
-def recorded_runs(row: RowRecord) -> list[Run]:
-    """The runs of a recorded row, without folders, with the last values that the row keeps."""
-    return [recorded_run(row, i) for i in range(len(row.seeds))]
-
-
-def recorded_run(row: RowRecord, i: int) -> Run:
-    """The i-th run of a recorded row, without a folder."""
-    job = PlannedRun(Point("paper", "", (), ()), row.seeds[i], row.runs[i])
-    nowhere = RunFolder(Path(), job.name)
-    if row.status[i] == "missing":
-        return Run(job, nowhere, None)
-    last = {name: some[i] for name, some in row.finals.items()}
-    # a count is never infinite: where the record has null, the run does not have it
-    last = {name: v for name, v in last.items() if v is not None or not claims.is_count(name)}
-    peak = {"process": last.pop(PEAK_MEMORY, None) or math.nan}
-    alone = bool(row.undisturbed) and row.undisturbed[i]
-    process = {"others_cores": 0.0 if alone else None}
-    summary = {"status": row.status[i], "last": last, PEAK_MEMORY: peak, "process": process}
-    return Run(job, nowhere, summary)

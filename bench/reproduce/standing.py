@@ -66,13 +66,19 @@ def check_budget(artifact: Artifact, budget: Budget) -> None:
         raise BadSetting(f"--budget {budget}: {artifact.id} has {', '.join(artifact.spec.budgets)}")
 
 
-def current_plan(artifact: Artifact, book: Book, budget: Budget, root: Path) -> Plan:
-    """The plan with the runs that are there now.
+def current_plan(
+    artifact: Artifact, book: Book, budget: Budget, root: Path, old: "Record | None" = None
+) -> Plan:
+    """The plan with the runs that are there now, or else in the record `old`.
 
     Raises BadSetting if the artifact has no such budget, or if a row's settings are refused.
     """
+    from bench.reproduce.recorded import reusable_runs
+
     check_budget(artifact, budget)
-    plan = plans.make_plan(artifact, book, budget, root, Names(root))
+    names = Names(root)
+    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
+    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
     assert plan is not None
     return plan
 

@@ -1,0 +1,120 @@
+"""What a record keeps of its runs' histories: a file beside it, with one line for each run.
+
+Curves are drawn from these columns, and claims about the way of a run are judged from them, so that
+both can be had without the runs' folders.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.core.settings import BadSetting
+from bench.reproduce.book import format_path
+from bench.reproduce.claims import part_sources
+from bench.reproduce.plan import Run, metric_value
+from bench.reproduce.specs import Spec
+from bench.runs.files import write_whole
+
+MOST_ROWS = 200  # of a run of whose way no claim tells
+ABSENT = "-"  # stands where a row of a history does not have the metric
+Column = list[float | str | None]  # None: the value was not finite
+History = dict[str, Column]  # metric -> its value in each row
+
+
+def kept_metrics(spec: Spec) -> list[str]:
+    """The metrics whose histories a record keeps: those of its curves, and of claims on them."""
+    plane = spec.figure.trajectory
+    drawn = [
+        "step",
+        *spec.figure.metrics,
+        *spec.figure.axes,
+        *([plane.x, plane.y] if plane else []),
+    ]
+    judged = [
+        name for claim in spec.claims.values() if not part_sources(claim) for name in claim.metrics
+    ]
+    return list(dict.fromkeys([*drawn, *judged]))
+
+
+def keep_history(run: Run, spec: Spec) -> History:
+    """The columns that a record keeps of a run, to nine digits.
+
+    Every row is kept if a claim is about histories, or else at most `MOST_ROWS`, evenly spread. A
+    metric that no row has is left out.
+    """
+    told = any(not part_sources(claim) for claim in spec.claims.values())
+    rows = run.history if told else thin_rows(run.history, MOST_ROWS)
+    columns = {
+        name: [round_value(metric_value(row, name)) for row in rows] for name in kept_metrics(spec)
+    }
+    return {name: column for name, column in columns.items() if any(v != ABSENT for v in column)}
+
+
+def round_value(value: float | None) -> float | str | None:
+    """A value of `metric_value` as a record keeps it."""
+    if value is None:
+        return ABSENT
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+def history_rows(kept: Mapping[str, Column]) -> list[dict[str, Any]]:
+    """The rows of a kept history, as a run's folder would have them."""
+    names, columns = list(kept), list(kept.values())
+    return [
+        {name: value for name, value in zip(names, values) if value != ABSENT}
+        for values in zip(*columns, strict=True)
+    ]
+
+
+def thin_rows(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """At most `most` of the rows, evenly spread, the first and last among them."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
+
+
+def histories_path(record: Path) -> Path:
+    """The file of the histories beside a record's file."""
+    return record.with_suffix(".histories.jsonl")
+
+
+def write_histories(file: Path, kept: Mapping[str, History]) -> None:
+    """Write one line for each run, by its name."""
+    lines = (
+        json.dumps({"run": name, "columns": columns}, separators=(",", ":"), allow_nan=False)
+        for name, columns in kept.items()
+    )
+    write_whole(file, "".join(f"{line}\n" for line in lines))
+
+
+def read_histories(file: Path) -> dict[str, History]:
+    """The kept histories by the names of their runs; none if there is no such file.
+
+    Raises BadSetting, which names the line, if the file is damaged.
+    """
+    if not file.is_file():
+        return {}
+    found: dict[str, History] = {}
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            found[entry["run"]] = check_columns(entry["columns"])
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise BadSetting(
+                f"{format_path(file)}: line {number} is not a run's history: get the file again, "
+                "or remove it"
+            ) from None
+    return found
+
+
+def check_columns(found: Any) -> History:
+    """The columns, if they are lists of numbers of one length; raises ValueError or TypeError."""
+    columns: dict[str, list[Any]] = dict(found)
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError("columns of different lengths")
+    values: Iterable[Any] = (value for column in columns.values() for value in column)
+    if not all(v is None or v == ABSENT or type(v) in (int, float) for v in values):
+        raise TypeError("not a number")
+    return columns

@@ -1,0 +1,129 @@
+"""Runs as a record keeps them: their last values and histories, without folders."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bench.reproduce import claims
+from bench.reproduce.histories import history_rows
+from bench.reproduce.plan import (
+    TUNING_SEED,
+    Circumstances,
+    Names,
+    Plan,
+    PlannedRow,
+    PlannedRun,
+    RecordedPart,
+    Run,
+)
+from bench.reproduce.points import Point, points
+from bench.reproduce.records import Record, RowRecord
+from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
+from bench.runs.folder import RunFolder
+
+UNKNOWN = Circumstances(None, None, None, None, None)
+
+
+def recorded_runs(found: Record, row: RowRecord) -> list[Run]:
+    """The runs of a recorded row."""
+    return [recorded_run(found, row, i) for i in range(len(row.seeds))]
+
+
+def recorded_run(found: Record, row: RowRecord, i: int) -> Run:
+    """The i-th run of a recorded row."""
+    job = PlannedRun(Point("paper", "", (), ()), row.seeds[i], row.runs[i])
+    if row.status[i] == "missing":
+        return Run(job, RunFolder(Path(), job.name), None)
+    last = {name: some[i] for name, some in row.finals.items()}
+    # a count is never infinite: where the record has null, the run does not have it
+    last = {name: v for name, v in last.items() if v is not None or not claims.is_count(name)}
+    peak = {"process": last.pop(PEAK_MEMORY, None) or math.nan}
+    alone = bool(row.undisturbed) and row.undisturbed[i]
+    summary = {
+        "status": row.status[i],
+        "reason": row.reasons[i],
+        "last": last,
+        PEAK_MEMORY: peak,
+        "process": {"others_cores": 0.0 if alone else None},
+    }
+    history = history_rows(found.histories.get(job.name, {}))
+    part = RecordedPart(history, recorded_circumstances(row, i))
+    return Run(job, RunFolder(Path(), job.name), summary, part)
+
+
+def recorded_circumstances(row: RowRecord, i: int) -> Circumstances:
+    """The conditions that a row's i-th run was made in; unknown in older records."""
+    if not row.devices:
+        return UNKNOWN
+    return Circumstances(
+        row.commits[i], row.sources[i], row.threads[i], row.instructions[i], row.devices[i]
+    )
+
+
+def recorded_plan(found: Record, artifact: Artifact, book: Book) -> Plan:
+    """Those rows of the record that the spec has too, as a plan of which curves can be drawn."""
+    rows = []
+    today = {(p.variant, p.row): p for p in points(artifact.spec, book, found.budget)}
+    for (variant, name), point in today.items():
+        row = found.rows.get(variant, {}).get(name)
+        if row is not None:
+            runs = tuple(
+                replace(run, planned=replace(run.planned, point=point))
+                for run in recorded_runs(found, row)
+            )
+            rows.append(PlannedRow(variant, name, (), point, runs))
+    return Plan(artifact, found.budget, tuple(rows), 0)
+
+
+def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -> dict[str, Run]:
+    """Those recorded runs that a spec asks for today, by their names.
+
+    They stand for runs that are not there, so that rows and seeds can be added to a record without
+    making the others again. Raises BadSetting if a row's settings are refused.
+    """
+    kept: dict[str, Run] = {}
+    for point in points(artifact.spec, book, found.budget):
+        row = found.rows.get(point.variant, {}).get(point.row)
+        if row is None or not row.runs:
+            continue
+        own = [recorded_run(found, row, i) for i in range(len(row.seeds))]
+        if dict(point.chosen) == row.chosen:
+            wanted = [(point, seed) for seed in row.seeds]
+            names.ensure(wanted, artifact.file)
+            today = {names.get(*pair) for pair in wanted}
+            kept |= {
+                run.planned.name: run
+                for run in own
+                if run.summary is not None and run.planned.name in today
+            }
+        tried = tried_run(row, point, artifact, names)
+        if tried is not None:
+            kept.setdefault(tried.planned.name, tried)
+    return kept
+
+
+def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) -> Run | None:
+    """The run that tried a grid point, with the value that chooses; None if it cannot be reused.
+
+    Older records have no names of these runs, which are then those of today if the chosen point's
+    runs are.
+    """
+    select = artifact.spec.select
+    found = next((t for t in row.tries if t["settings"] == dict(point.chosen)), None)
+    if found is None or select is None or found["status"] == "missing":
+        return None
+    names.ensure([(point, TUNING_SEED)], artifact.file)
+    name = names.get(point, TUNING_SEED)
+    assert name is not None
+    if found.get("name", name if not row.outdated else None) != name:
+        return None
+    last = {} if found["value"] is None else {select.metric: found["value"]}
+    summary = {"status": found["status"], "reason": None, "last": last}
+    job = PlannedRun(point, TUNING_SEED, name)
+    return Run(job, RunFolder(Path(), name), summary, RecordedPart((), UNKNOWN))
+
+
+def have_histories(some: Sequence[Run]) -> bool:
+    """Whether every run that has ended has its history."""
+    return all(run.history for run in some if run.summary is not None)

@@ -1,0 +1,114 @@
+"""The commands of `reproduce` that are about runs: which an artifact takes, and making them."""
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from bench.reproduce import plan as plans
+from bench.reproduce.book import find_artifacts, load_book
+from bench.reproduce.making import Choice, make_runs, print_outcome, time_limit
+from bench.reproduce.options import (
+    FAILED,
+    OK,
+    RESULTS,
+    RUNS,
+    AtBudget,
+    LauncherName,
+    MaybeVariant,
+    Results,
+    Runs,
+    Specs,
+)
+from bench.reproduce.standing import check_budget, current_plan, read_records
+from bench.reproduce.terminal import out
+
+
+def plan(
+    id: Annotated[str, typer.Argument(metavar="ID")],
+    budget: AtBudget,
+    runs: Runs = RUNS,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """Show the command lines that `run` would start, which are done, and what all of them cost."""
+    from bench.reproduce import records
+
+    book, root = load_book(specs), runs.expanduser()
+    for artifact in find_artifacts(book, [id]):
+        plan = current_plan(artifact, book, budget.value, root)
+        for run in plan.runs:
+            out.print(f"{plans.run_status(run):9}{run.planned.line}", soft_wrap=True)
+        counts = Counter(plans.run_status(run) for run in plan.runs)
+        later = f", {plan.later} more once grid points are chosen" if plan.later else ""
+        recorded = read_records(book, results)
+        startup = records.mean_startup(recorded.values())
+        record = recorded.get((artifact.id, budget.value))
+        cost = records.describe_cost(artifact, budget.value, record, startup)
+        out.print(
+            f"{artifact.id} {budget.value}: {len(plan.runs)} runs"
+            f" ({', '.join(f'{n} {word}' for word, n in counts.items())}){later}; cost {cost}"
+        )
+        scale = artifact.spec.budgets[budget.value]
+        if scale.note:
+            out.print(scale.note)
+
+
+def run(
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID... [SETTING=VALUE]...", help="settings for all runs")
+    ],
+    budget: AtBudget,
+    launcher: Annotated[LauncherName, typer.Option(help="processes here, or SLURM jobs")] = (
+        LauncherName.local
+    ),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="runs at a time; default: as the cores allow")
+    ] = None,
+    minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
+    partition: Annotated[str | None, typer.Option(help="SLURM's partition")] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="also make runs again whose code has changed")
+    ] = False,
+    rows: Annotated[
+        list[str] | None, typer.Option(help="only these rows; may be given again; * and ? match")
+    ] = None,
+    variant: MaybeVariant = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="only the first ones that are judged")
+    ] = None,
+    unrecorded: Annotated[
+        bool, typer.Option("--unrecorded", help="only runs that the record does not have")
+    ] = False,
+    hours: Annotated[
+        float | None, typer.Option(min=0.001, help="stop after so long; the same command goes on")
+    ] = None,
+    runs: Runs = RUNS,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """Make the runs that are missing. After an interrupt or a kill the same command goes on.
+
+    With --unrecorded the runs that a record has, and that are still those of the spec, are not made
+    again; reproduce report --record then adds the new ones to it.
+    """
+    from bench.reproduce import runner
+    from bench.reproduce.records import read_record
+    from bench.sweeps.launchers import local, slurm  # slow to import
+
+    book, root = load_book(specs), runs.expanduser()
+    extra = runner.check_extra([i for i in ids if "=" in i])
+    if launcher == LauncherName.slurm:
+        start = slurm(partition=partition, minutes=minutes, at_once=jobs or 64)
+    else:
+        start = local(workers=jobs)
+    choice = Choice(tuple(rows or ()), variant.value if variant else None, seeds)
+    failed = False
+    with time_limit(hours):
+        for artifact in find_artifacts(book, [i for i in ids if "=" not in i]):
+            check_budget(artifact, budget.value)
+            choice.check(artifact)
+            old = read_record(artifact.id, budget.value, results) if unrecorded else None
+            plan = make_runs(artifact, book, budget.value, root, extra, start, anew, choice, old)
+            failed |= print_outcome(plan, book, choice)
+    raise typer.Exit(FAILED if failed else OK)

@@ -1,0 +1,271 @@
+"""Histories beside records, and recorded runs that stand for runs that are not there."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.core.settings import BadSetting
+from bench.reproduce import histories, recorded, records, rejudging
+from bench.reproduce import plan as plans
+from bench.reproduce.making import Choice
+from bench.reproduce.plan import Plan
+from bench.reproduce.points import Point
+from bench.reproduce.records import Record
+from tests.planned import BOOK, Known, artifact, made, name
+from tests.test_records import ended
+
+GROWS = {"kind": "diverges", "by": "us", "text": "A grows", "rows": ["A"], "metric": "loss",
+         "growth": 10.0}  # fmt: skip
+FIRST = {"kind": "first", "by": "us", "text": "A is first", "rows": ["A"], "than": ["L"],
+         "metric": "loss", "on": "calls", "gain": 0.95}  # fmt: skip
+LESS = {"kind": "below", "by": "us", "text": "A has less", "rows": ["A"], "than": ["L"],
+        "metric": "loss"}  # fmt: skip
+CLAIMS = {"grows": GROWS, "first": FIRST, "less": LESS}
+RATES = (0.1, 0.2, 0.3)
+ROWS = [
+    {"step": 0, "loss": 8.0, "calls/f": 0, "calls/g": 0, "seconds": 0.0},
+    {"step": 4, "loss": None, "calls/f": 3, "calls/g": 4},
+    {"step": 5, "loss": 1 / 3, "calls/f": 5, "calls/g": 6, "seconds": 2.5},
+]
+
+
+def moved(root: Path, where: str, loss: float, status: str = "done") -> None:
+    """A run that has ended, with a history from 8 to this loss in five steps."""
+    ended(root, where, loss, status)
+    rows = [{"step": i, "loss": 8.0 + (loss - 8.0) * i / 5, "calls/f": 2 * i, "seconds": 1.0 * i}
+            for i in range(6)]  # fmt: skip
+    (root / where / "history.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+
+
+def make_row(root: Path, row: str, seeds: Any = (1, 2, 3)) -> None:
+    """Row A of the paper variant with its grid, whose point .1 is best, or row L."""
+    if row == "A":
+        for rate in RATES:
+            moved(root, f"paper/A/{rate}-0", rate)
+    for seed in seeds:
+        where, loss = (f"paper/A/0.1-{seed}", 0.1) if row == "A" else (f"paper/L/-{seed}", 0.75)
+        moved(root, where, loss + 0.001 * seed**2 * (1 if row == "A" else 2))
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """Rows A and L of the paper variant, at seeds 1 to 3."""
+    make_row(tmp_path / "old", "A")
+    make_row(tmp_path / "old", "L")
+    return records.make_record(made(tmp_path / "old", claims=CLAIMS), BOOK)
+
+
+def planned(root: Path, old: Record | None, names: Known | None = None, **changes: Any) -> Plan:
+    spec, known = artifact(**{"claims": CLAIMS, **changes}), names or Known()
+    runs = recorded.reusable_runs(old, spec, BOOK, known) if old else {}  # type: ignore[arg-type]
+    found = plans.make_plan(spec, BOOK, "short", root, known, recorded=runs)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+# histories
+
+
+def test_columns_are_the_drawn_and_the_judged_metrics(tmp_path: Path) -> None:
+    ended(tmp_path, "paper/L/-1", 0.75)
+    (tmp_path / "paper/L/-1/history.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in ROWS))
+    plan = made(tmp_path, claims=CLAIMS)
+    run = next(run for row in plan.rows if row.name == "L" for run in row.runs if run.summary)
+    kept = histories.keep_history(run, plan.artifact.spec)
+    assert kept == {
+        "step": [0.0, 4.0, 5.0],
+        "loss": [8.0, None, 0.333333333],
+        "seconds": [0.0, "-", 2.5],
+        "calls": [0.0, 7.0, 11.0],
+    }
+    rows = histories.history_rows(kept)
+    assert rows[1] == {"step": 4.0, "loss": None, "calls": 7.0}
+    for there, row in zip(run.history, rows):
+        for metric in ("step", "loss", "seconds", "calls"):
+            a, b = plans.metric_value(there, metric), plans.metric_value(row, metric)
+            assert a == (b if b is None else pytest.approx(b, rel=1e-8))
+
+
+def test_rows_are_thinned_only_where_no_claim_is_about_histories(tmp_path: Path) -> None:
+    ended(tmp_path, "paper/L/-1", 0.75)
+    lines = "".join(f'{{"step": {i}, "loss": {i}}}\n' for i in range(1001))
+    (tmp_path / "paper/L/-1/history.jsonl").write_text(lines)
+
+    def kept(claims: Any) -> list[Any]:
+        plan = made(tmp_path, claims=claims)
+        run = next(run for row in plan.rows if row.name == "L" for run in row.runs if run.summary)
+        return histories.keep_history(run, plan.artifact.spec)["step"]
+
+    assert kept(CLAIMS) == list(range(1001))
+    thin = kept({"less": LESS})
+    assert (len(thin), thin[0], thin[-1]) == (200, 0, 1000)
+
+
+def test_histories_are_written_beside_the_record_and_read_with_it(
+    record: Record, tmp_path: Path
+) -> None:
+    assert len(record.histories) == 6
+    file = records.write_record(record, tmp_path)
+    assert "histories" not in json.loads(file.read_text())
+    beside = tmp_path / "p/a/short.histories.jsonl"
+    assert len(beside.read_text().splitlines()) == 6
+    assert records.read_record("p/a", "short", tmp_path) == record
+    beside.unlink()
+    alone = records.read_record("p/a", "short", tmp_path)
+    assert alone == record.model_copy(update={"histories": {}})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json", "[]", "1", "null", '{"run": "a"}', '{"run": "a", "columns": [1]}',
+        '{"run": "a", "columns": {"step": 3}}', '{"run": "a", "columns": {"step": ["x"]}}',
+        '{"run": "a", "columns": {"step": [1], "loss": [1, 2]}}',
+        '{"run": "a", "columns": {"step": [true]}}', '{"run": ["a"], "columns": {}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_named(record: Record, tmp_path: Path, line: str) -> None:
+    records.write_record(record, tmp_path)
+    beside = tmp_path / "p/a/short.histories.jsonl"
+    beside.write_text(beside.read_text().splitlines()[0] + f"\n{line}\n")
+    with pytest.raises(BadSetting, match=r"short\.histories\.jsonl: line 2 is not a run's history"):
+        records.read_record("p/a", "short", tmp_path)
+
+
+def test_claims_on_histories_are_judged_from_those_of_the_record(record: Record) -> None:
+    live = record.claims["paper"]
+    assert live["first"].parts[0].values == [math.inf] * 3  # L never comes so far
+    assert live["grows"].verdict.word == "fails"
+    again = rejudging.rejudge(record, artifact(claims=CLAIMS), BOOK)["paper"]
+    for key, entry in live.items():
+        assert again[key].verdict.word == entry.verdict.word
+        assert again[key].parts[0].values == pytest.approx(entry.parts[0].values, rel=1e-8)
+    # by another rule, which kept values could not tell
+    harder = {**FIRST, "gain": 0.5}
+    found = rejudging.rejudge(record, artifact(claims={"first": harder}), BOOK)["paper"]["first"]
+    assert found.verdict.word == "not enough runs"  # both are there at the same measurement
+    assert found.parts[0].values == [0.0, 0.0, 0.0]
+    # without histories the values are not there
+    bare = record.model_copy(update={"histories": {}})
+    lost = rejudging.rejudge(bare, artifact(claims={"first": harder}), BOOK)["paper"]["first"]
+    assert lost.verdict.word == "not run"
+
+
+# recorded runs that stand for runs that are not there
+
+
+def test_a_plan_has_the_recorded_runs_and_needs_none(record: Record, tmp_path: Path) -> None:
+    plan = planned(tmp_path / "new", record)
+    (row,) = (r for r in plan.rows if (r.variant, r.name) == ("paper", "A"))
+    assert row.chosen is not None
+    assert dict(row.chosen.chosen) == {"algorithm.lr": 0.1}
+    assert all(run.recorded is not None for run in (*row.tried, *row.runs))
+    missing = {run.planned.point.variant + run.planned.point.row for run in plan.missing}
+    assert missing == {"codeA", "codeL", "paperB"}
+
+
+def test_a_record_is_extended_by_the_runs_that_are_there(record: Record, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    for rate in RATES:
+        moved(new, f"paper/B/{rate}-0", rate)
+    for seed in (1, 2, 3):
+        moved(new, f"paper/B/0.1-{seed}", 0.1)
+    found = records.make_record(planned(new, record), BOOK, record)
+    assert found.rows["paper"]["A"] == record.rows["paper"]["A"]
+    assert found.rows["paper"]["L"] == record.rows["paper"]["L"]
+    assert found.rows["paper"]["B"].status == ["done"] * 3
+    assert found.claims["paper"]["first"] == record.claims["paper"]["first"]
+    assert found.histories == record.histories | {
+        run: found.histories[run] for run in found.rows["paper"]["B"].runs
+    }
+    assert found.hardware == record.hardware
+    assert found.run_seconds == record.run_seconds + 6 * 8.0
+    assert found.commits == record.commits
+
+
+def test_a_seed_is_added_without_making_the_others(record: Record, tmp_path: Path) -> None:
+    budgets = {"short": {"minutes": 1.0, "seeds": 4}}
+    before = planned(tmp_path / "new", record, budgets=budgets)
+    (row,) = (r for r in before.rows if (r.variant, r.name) == ("paper", "A"))
+    assert [run.planned.seed for run in row.runs if run.summary is None] == [4]
+    make_row(tmp_path / "new", "A", [4])
+    for rate in RATES:  # the tried points are the record's
+        assert (tmp_path / f"new/paper/A/{rate}-0").is_dir()
+    found = records.make_record(planned(tmp_path / "new", record, budgets=budgets), BOOK, record)
+    assert found.rows["paper"]["A"].finals["loss"] == [0.101, 0.104, 0.109, 0.116]
+
+
+class Renamed(Known):
+    """Names that are others than the recorded ones, as after a function's change."""
+
+    def get(self, point: Point, seed: int) -> str | None:
+        return name(point, seed).replace("-", "+")
+
+
+def test_runs_of_other_code_are_not_reused(record: Record, tmp_path: Path) -> None:
+    plan = planned(tmp_path / "new", record, Renamed())
+    assert all(run.summary is None for run in plan.runs)
+
+
+def test_of_another_grid_only_the_same_points_are_reused(record: Record, tmp_path: Path) -> None:
+    plan = planned(tmp_path / "new", record, grid={"algorithm.lr": [0.1, 0.2, 0.4]})
+    (row,) = (r for r in plan.rows if (r.variant, r.name) == ("paper", "A"))
+    assert [run.summary is not None for run in row.tried] == [True, True, False]
+    assert row.chosen is None
+
+
+def test_the_tries_of_an_older_record_are_known_by_its_row(record: Record, tmp_path: Path) -> None:
+    content = record.model_dump()
+    row = content["rows"]["paper"]["A"]
+    for tried in row["tries"]:
+        del tried["name"]
+    older = Record.model_validate(content)
+    (found,) = (r for r in planned(tmp_path, older).rows if (r.variant, r.name) == ("paper", "A"))
+    assert found.chosen is not None
+    row["outdated"] = True
+    older = Record.model_validate(content)
+    (found,) = (r for r in planned(tmp_path, older).rows if (r.variant, r.name) == ("paper", "A"))
+    assert found.chosen is None
+
+
+def test_curves_can_be_drawn_of_a_record(record: Record) -> None:
+    plan = recorded.recorded_plan(record, artifact(claims=CLAIMS), BOOK)
+    rows = {(row.variant, row.name): row for row in plan.rows}
+    assert set(rows) == {
+        ("paper", "A"),
+        ("paper", "L"),
+        ("paper", "B"),
+        ("code", "A"),
+        ("code", "L"),
+    }
+    assert [row["step"] for row in rows["paper", "A"].runs[0].history] == [0, 1, 2, 3, 4, 5]
+    assert not rows["paper", "B"].runs
+
+
+# which runs are made
+
+
+def test_a_choice_of_rows_variant_and_seeds(record: Record, tmp_path: Path) -> None:
+    plan = planned(tmp_path / "new", record)
+
+    def some(choice: Choice) -> list[str]:
+        choice.check(plan.artifact)
+        return [run.planned.name for run in choice.runs(plan)]
+
+    assert len(some(Choice())) == len(plan.runs)
+    assert some(Choice(rows=("L",), variant="paper")) == [f"paper/L/-{seed}" for seed in (1, 2, 3)]
+    assert some(Choice(rows=("[LX]",), variant="paper", seeds=2)) == ["paper/L/-1", "paper/L/-2"]
+    tried = [f"paper/A/{rate}-0" for rate in RATES]
+    assert some(Choice(rows=("A",), variant="paper", seeds=1)) == [*tried, "paper/A/0.1-1"]
+    assert Choice(rows=("A",), seeds=2).count(plan) == 3 + 2 + 3 + 2  # code's point is not known
+    with pytest.raises(BadSetting, match=r"--rows Z\*: p/a has A, L, B, P"):
+        some(Choice(rows=("Z*",)))
+    only = replace(
+        plan.artifact, spec=artifact(variants={"paper": {}}, rows={"A": {"method": "bome"}}).spec
+    )
+    with pytest.raises(BadSetting, match="--variant code: p/a has paper"):
+        Choice(variant="code").check(only)
