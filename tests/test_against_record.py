@@ -656,7 +656,8 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     assert said.code == 0
     assert said.last.endswith(
         "39 values compared, differing: none; not compared: "
-        "parts of claims whose histories the record lacks (1), parts whose metric the record lacks (1)"
+        "parts of claims whose histories the record lacks (1), "
+        "parts whose metric the record lacks (1)"
     )  # fmt: skip
     (bench.results / "p/a/short.json").write_text(kept)
     bench.rerecorded(lambda row: row["finals"].pop("peak_memory_mb"))
