@@ -22,6 +22,7 @@ from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
 
 RELATIVE = 1e-6  # the difference of equal values: sums in another order give other last bits
 ROUNDING = 5e-9  # the fraction of a final that is lost, at most, by keeping nine digits of it
+OF_HISTORIES = 1e-5  # logarithms and slopes of the seven digits that are kept differ by so much
 OF_THE_MACHINE = (*TIMES, "amortised_seconds", PEAK_MEMORY)  # these differ on every machine
 CLOCKS = tuple(f"run.{name}" for name in TIMES)  # settings that let the clock end a run
 LINES = 10  # how many values that differ are shown for an artifact
@@ -79,7 +80,7 @@ def compare_claims(
     Claims and bounds have to be the spec's. Values are the same if they differ by at most 1e-6 of
     themselves, or by what may have been lost by keeping nine digits of the finals. The values of
     parts that take histories are compared if the record has these; they are logarithms and slopes,
-    which may differ by 1e-6.
+    which may differ by 1e-5.
     """
     for variant in variants:
         rows, runs = old.rows.get(variant, {}), judged_runs(old, artifact, variant)
@@ -105,7 +106,9 @@ def compare_claims(
                     yield ComparedValue(where, "", "", HISTORIES)
                     continue
                 if not made_of:
-                    yield from compare_part_values(f"{where}: {new.what}", new, recorded, RELATIVE)
+                    yield from compare_part_values(
+                        f"{where}: {new.what}", new, recorded, OF_HISTORIES
+                    )
                     continue
                 metric, names = made_of[i]
                 some = [rows[name] for name in names if name in rows]

@@ -1,11 +1,13 @@
-"""What a record keeps of its runs' histories: a file beside it, with one line for each run.
+"""What a record keeps of its runs' histories: a packed file beside it, a line for each run.
 
 Curves are drawn from these columns, and claims about the way of a run are judged from them, so that
 both can be had without the runs' folders.
 """
 
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,10 @@ from bench.reproduce.plan import Run, metric_value
 from bench.reproduce.specs import Spec
 from bench.runs.files import write_whole
 
+DIGITS = 7  # of a number that is kept
+MOST_BYTES = 200_000_000  # of an unpacked file
 MOST_ROWS = 200  # of a run of whose way no claim tells
+ADVICE = "get the file again, or remove it"
 ABSENT = "-"  # stands where a row of a history does not have the metric
 Column = list[float | str | None]  # None: the value was not finite
 History = dict[str, Column]  # metric -> its value in each row
@@ -39,7 +44,7 @@ def kept_metrics(spec: Spec) -> list[str]:
 
 
 def keep_history(run: Run, spec: Spec) -> History:
-    """The columns that a record keeps of a run, to nine digits.
+    """The columns that a record keeps of a run.
 
     Every row is kept if a claim is about histories, or else at most `MOST_ROWS`, evenly spread. A
     metric that no row has is left out.
@@ -56,7 +61,11 @@ def round_value(value: float | None) -> float | str | None:
     """A value of `metric_value` as a record keeps it."""
     if value is None:
         return ABSENT
-    return float(f"{value:.9g}") if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    if value.is_integer() and abs(value) < 2**53:  # a count
+        return int(value)
+    return float(f"{value:.{DIGITS}g}")
 
 
 def history_rows(kept: Mapping[str, Column]) -> list[dict[str, Any]]:
@@ -77,7 +86,7 @@ def thin_rows(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]
 
 def histories_path(record: Path) -> Path:
     """The file of the histories beside a record's file."""
-    return record.with_suffix(".histories.jsonl")
+    return record.with_suffix(".histories.jsonl.gz")
 
 
 def write_histories(file: Path, kept: Mapping[str, History]) -> None:
@@ -86,7 +95,8 @@ def write_histories(file: Path, kept: Mapping[str, History]) -> None:
         json.dumps({"run": name, "columns": columns}, separators=(",", ":"), allow_nan=False)
         for name, columns in kept.items()
     )
-    write_whole(file, "".join(f"{line}\n" for line in lines))
+    packed = gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
+    write_whole(file, memoryview(packed))
 
 
 def read_histories(file: Path) -> dict[str, History]:
@@ -96,15 +106,21 @@ def read_histories(file: Path) -> dict[str, History]:
     """
     if not file.is_file():
         return {}
+    try:
+        with gzip.open(file) as packed:
+            text = packed.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error):
+        raise BadSetting(f"{format_path(file)}: it is damaged: {ADVICE}") from None
+    if len(text) > MOST_BYTES:
+        raise BadSetting(f"{format_path(file)}: it has more than {MOST_BYTES:,} bytes: {ADVICE}")
     found: dict[str, History] = {}
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         try:
             entry = json.loads(line)
             found[entry["run"]] = check_columns(entry["columns"])
         except (ValueError, TypeError, KeyError, AttributeError):
             raise BadSetting(
-                f"{format_path(file)}: line {number} is not a run's history: get the file again, "
-                "or remove it"
+                f"{format_path(file)}: line {number} is not a run's history: {ADVICE}"
             ) from None
     return found
 
