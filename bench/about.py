@@ -32,6 +32,7 @@ def commit() -> dict[str, Any] | None:
 def commit_of_checkout(folder: Path) -> dict[str, Any] | None:
     """What git says of a folder; None if the folder is not the top of this project's repository.
 
+    Records in results/ do not count as changes: what is written there changes no run.
     A wheel may be installed in an environment that lies within the repository of another project,
     whose commit would be wrong here. scripts/commit_hook.py calls this function too.
     """
@@ -48,7 +49,8 @@ def commit_of_checkout(folder: Path) -> dict[str, Any] | None:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.resolve():
             return None
         git("ls-files", "--error-unmatch", "bench/about.py")
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+        changed = git("status", "--porcelain", "--", ".", ":(exclude)results")
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.CalledProcessError):
         return None  # there is no repository, or git is not installed
 

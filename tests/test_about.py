@@ -59,6 +59,14 @@ def test_a_commit_with_changes_is_said_to_have_them(
     assert about.commit_of_checkout(tmp_path) == {"commit": commit, "dirty": change is not None}
 
 
+def test_new_records_are_no_changes(repository: Git, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "a.json").write_text("{}")
+    found = about.commit_of_checkout(tmp_path)
+    assert found is not None
+    assert not found["dirty"]
+
+
 def test_a_checkout_is_known_by_a_link_and_within_a_hook_of_another(
     repository: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
