@@ -82,7 +82,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "permuted_mnist_ctn_itd": {"inner_lr": 0.03, "T": 2, "outer_lr": 0.1},
     "permuted_mnist_ctn_fo": {"inner_lr": 0.03, "T": 2, "outer_lr": 0.1},
     "permuted_mnist_ctn_bome": {
-        "inner_lr": 0.03, "T": 2, "eta": 2.0, "barrier": "unsquared", "lower_lr": 0.03,
+        "inner_lr": 0.03, "T": 2, "eta": 2.0, "barrier": "norm", "lower_lr": 0.03,
         "outer_lr": 0.1,
     },
     "permuted_mnist_ctn_bvfsm": {
@@ -94,7 +94,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "split_cifar_ctn_itd": {"inner_lr": 0.01, "T": 2, "outer_lr": 0.05},
     "split_cifar_ctn_fo": {"inner_lr": 0.01, "T": 2, "outer_lr": 0.05},
     "split_cifar_ctn_bome": {
-        "inner_lr": 0.01, "T": 2, "eta": 2.0, "barrier": "unsquared", "lower_lr": 0.01,
+        "inner_lr": 0.01, "T": 2, "eta": 2.0, "barrier": "norm", "lower_lr": 0.01,
         "outer_lr": 0.05,
     },
     "split_cifar_ctn_bvfsm": {
