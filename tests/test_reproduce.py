@@ -351,6 +351,23 @@ def test_rows_are_added_to_a_record(reproduce: Reproduce, specs: Path, tmp_path:
     assert "--rows BOMEE: mine/toy has BOME, ITD" in wrong.stderr
 
 
+def test_a_campaign_makes_and_records_what_is_to_do(
+    reproduce: Reproduce, specs: Path, tmp_path: Path
+) -> None:
+    content = {**TOY, "variants": {"paper": {}}, "claims": {}, "rows": {"BOME": {"method": "bome"}},
+               "budgets": {"short": {"minutes": 0.1, "seeds": 2}}}  # fmt: skip
+    (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(content))
+    results = ["--results", str(tmp_path / "results")]
+    lines = reproduce("todo", "mine/toy", *results).stdout.splitlines()
+    assert lines[1].split() == ["mine/toy", "short", "none", "2", "~", "6", "s"]
+    done = reproduce("campaign", "mine/toy", "--hours", "0.1", "--jobs", "1", *results)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "results/mine/toy/short.json").read_text())
+    assert record["complete"]
+    shutil.rmtree(tmp_path / "runs")
+    assert "mine/toy" not in reproduce("todo", "mine/toy", *results).stdout
+
+
 def test_a_time_limit_stops_and_the_same_command_goes_on(
     reproduce: Reproduce, specs: Path, tmp_path: Path
 ) -> None:

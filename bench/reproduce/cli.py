@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bench import about
 from bench.core.settings import BadSetting
-from bench.reproduce import judge_commands, run_commands
+from bench.reproduce import campaign_commands, judge_commands, run_commands
 from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.options import (
@@ -293,6 +293,8 @@ def data(
 
 app.command()(run_commands.plan)
 app.command(context_settings={"allow_interspersed_args": True})(run_commands.run)
+app.command()(campaign_commands.todo)
+app.command()(campaign_commands.campaign)
 app.command()(judge_commands.coverage)
 app.command()(judge_commands.rejudge)
 

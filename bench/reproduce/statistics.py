@@ -267,6 +267,42 @@ def seeds_needed(
     return enough
 
 
+def decision_power(values: Sequence[float], low: float, high: float, n: int) -> float | None:
+    """How probable it is that n seeds decide whether a mean lies in [low, high].
+
+    The mean and the deviation over seeds are taken to be those of the values. None where these do
+    not say: fewer than two values, one that is not finite, or no spread.
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    if len(values) < 2 or not np.isfinite(values).all() or np.ptp(values) == 0:
+        return None
+    if n < 2:
+        return 0.0
+    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+    gaps = [gap for gap in (mean - low, high - mean) if math.isfinite(gap)]
+    if not gaps:
+        return None
+    nearest = min(gaps)  # negative if the mean is outside
+    shift = abs(nearest) / deviation * math.sqrt(n)
+    return float(1 - nctdtr(n - 1, shift, float(stdtrit(n - 1, 1 - RATE))))
+
+
+def seeds_to_decide(
+    values: Sequence[float], low: float, high: float, asked: float = 0.8
+) -> int | None:
+    """The least number of seeds with which `decision_power` is as asked.
+
+    None beyond `MOST_SEEDS`, or where the values do not say. Values that do not differ, or of which
+    one is not finite, are left to the sign test, which takes `FEWEST_SIGNS` that agree.
+    """
+    chance = partial(decision_power, values, low, high)
+    if chance(MOST_SEEDS) is None:
+        sides = {low <= value <= high for value in values}
+        return FEWEST_SIGNS if len(sides) == 1 else None
+    return next((n for n in range(2, MOST_SEEDS + 1) if (chance(n) or 0.0) >= asked), None)
+
+
 def discoveries(p_values: Sequence[float], rate: float = 0.05) -> int:
     """How many verdicts stand when all are taken together (Benjamini and Hochberg, 1995).
 

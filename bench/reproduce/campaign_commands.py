@@ -1,0 +1,96 @@
+"""The commands of `reproduce` that say what is not decided yet, and that work through it."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from bench.reproduce import todo as undecided
+from bench.reproduce.book import find_artifacts, load_book
+from bench.reproduce.making import make_runs, time_limit
+from bench.reproduce.options import OK, RESULTS, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.plan import Names
+from bench.reproduce.specs import Artifact, Book
+from bench.reproduce.standing import current_plan, read_records
+from bench.reproduce.terminal import err, out
+
+LEGEND = (
+    "needed: seeds with which the claim is decided with a probability of 80%, if mean and\n"
+    "deviation stay as measured; power: that probability with the seeds that there are; ?: the\n"
+    "values do not say. Raise seeds in the spec."
+)
+
+
+def todo(
+    ids: Ids = None, runs: Runs = RUNS, results: Results = RESULTS, specs: Specs = None
+) -> None:
+    """List what is not decided, with the runs or seeds that would decide it; the cheapest first."""
+    lacking, open_ones = what_is_left(ids or [], load_book(specs), runs.expanduser(), results)
+    out.print(undecided.table_of_runs(lacking))
+    out.print(Text(f"\n{len(open_ones)} claims whose runs are all there and decide nothing:"))
+    if open_ones:
+        out.print(undecided.table_of_claims(open_ones))
+        out.print(LEGEND)
+
+
+def what_is_left(
+    ids: list[str], book: Book, root: Path, results: Path
+) -> tuple[list[undecided.MissingRuns], list[undecided.OpenClaim]]:
+    """The runs that artifacts lack, and the claims that stay open with all of theirs."""
+    names, recorded = Names(root), read_records(book, results)
+    lacking: list[undecided.MissingRuns] = []
+    open_ones: list[undecided.OpenClaim] = []
+    for artifact in find_artifacts(book, ids):
+        for budget in undecided.budgets_to_do(artifact, recorded):
+            old = recorded.get((artifact.id, budget))
+            plan, missing = undecided.missing_runs(artifact, book, budget, old, root, names)
+            if missing is not None:
+                lacking.append(missing)
+            if old is not None:
+                open_ones += undecided.open_claims(artifact, book, budget, old, plan)
+    return lacking, open_ones
+
+
+def campaign(
+    hours: Annotated[float, typer.Option(min=0.001, help="how long to work")],
+    ids: Ids = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="runs at a time; default: as the cores allow")
+    ] = None,
+    runs: Runs = RUNS,
+    results: Results = RESULTS,
+    specs: Specs = None,
+) -> None:
+    """Make the runs that `todo` lists, the cheapest for each claim first, and record them.
+
+    Each artifact is recorded when its runs are made. When the time is over the runs are saved, and
+    the same command goes on.
+    """
+    from bench.sweeps.launchers import local  # slow to import
+
+    book, root = load_book(specs), runs.expanduser()
+    lacking, _ = what_is_left(ids or [], book, root, results)
+    start = time.monotonic()
+    with time_limit(hours):
+        for item in sorted(lacking, key=undecided.cost_of_a_claim):
+            left = hours - (time.monotonic() - start) / 3600
+            err.print(
+                f"{item.artifact.id} {item.budget}: {item.count} runs; {60 * left:.0f} minutes left"
+            )
+            old = read_records(book, results).get((item.artifact.id, item.budget))
+            make_runs(item.artifact, book, item.budget, root, [], local(workers=jobs), old=old)
+            record(item.artifact, item, book, root, results)
+    raise typer.Exit(OK)
+
+
+def record(
+    artifact: Artifact, item: undecided.MissingRuns, book: Book, root: Path, results: Path
+) -> None:
+    """Write the record of an artifact with all runs that are there."""
+    from bench.reproduce import records
+
+    old = records.read_record(artifact.id, item.budget, results)
+    plan = current_plan(artifact, book, item.budget, root, old)
+    out.print(f"{records.write_record(records.make_record(plan, book, old), results)}")

@@ -1,0 +1,173 @@
+"""What is not decided yet, what would decide it, and what that costs: for `reproduce todo`."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from bench.reproduce import records, statistics
+from bench.reproduce.claims import ClaimPart, VerdictWord
+from bench.reproduce.plan import Names, Plan, make_plan, seeds
+from bench.reproduce.power import ASKED, claim_power
+from bench.reproduce.recorded import reusable_runs
+from bench.reproduce.records import ClaimRecord, Record, format_duration
+from bench.reproduce.rejudging import rejudge
+from bench.reproduce.schema import Budget
+from bench.reproduce.specs import Artifact, Book
+
+UNDECIDED: tuple[VerdictWord, ...] = ("not enough runs", "outdated", "not run")
+
+
+@dataclass(frozen=True)
+class MissingRuns:
+    """Runs of an artifact at a budget that neither its record nor a folder has.
+
+    claims: how many claims wait for them, by what is said of them now. count: the number of runs.
+    seconds: CPU time of all of them, by what the record's runs took or else by the spec's estimate.
+    """
+
+    artifact: Artifact
+    budget: Budget
+    claims: Counter[VerdictWord]
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class OpenClaim:
+    """A claim whose runs are all there, and do not decide it.
+
+    have, needed: the number of seeds, and with how many the claim is decided with a probability of
+    `ASKED`, if mean and deviation stay as measured; None: not with any that is considered. chance:
+    that probability with the seeds that there are; None: not known. seconds: CPU time of the seeds
+    that it lacks, for all rows of the artifact; None if their number is not known.
+    """
+
+    artifact: Artifact
+    budget: Budget
+    variant: str
+    key: str
+    have: int
+    needed: int | None
+    chance: float | None
+    seconds: float | None
+
+
+def budgets_to_do(artifact: Artifact, recorded: Mapping[tuple[str, str], Record]) -> list[Budget]:
+    """The budgets that have a record; without any the smallest at which claims are judged."""
+    own: list[Budget] = [budget for budget in artifact.spec.budgets if budget != "smoke"]
+    return [budget for budget in own if (artifact.id, budget) in recorded] or own[:1]
+
+
+def missing_runs(
+    artifact: Artifact, book: Book, budget: Budget, old: Record | None, root: Path, names: Names
+) -> tuple[Plan, MissingRuns | None]:
+    """The plan with the record's runs, and those that are missing; None if none is.
+
+    Raises BadSetting if a row's settings are refused.
+    """
+    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
+    plan = make_plan(artifact, book, budget, root, names, recorded=recorded)
+    assert plan is not None
+    count = len(plan.missing) + plan.later
+    if not count:
+        return plan, None
+    verdicts = records.judge_claims(plan, book)
+    words = Counter(e.verdict.word for group in verdicts.values() for e in group.values())
+    waiting = Counter({word: words[word] for word in UNDECIDED if words[word]})
+    return plan, MissingRuns(
+        artifact, budget, waiting, count, count * run_cost(artifact, budget, old, plan)
+    )
+
+
+def run_cost(artifact: Artifact, budget: Budget, old: Record | None, plan: Plan) -> float:
+    """The CPU seconds of a run, on average: the record's, or else the spec's estimate."""
+    runs = records.recorded_run_count(old) if old is not None else 0
+    if old is not None and runs:
+        return (old.process_seconds or old.run_seconds) / runs
+    return 60 * artifact.spec.budgets[budget].minutes / max(1, plan.count)
+
+
+def open_claims(
+    artifact: Artifact, book: Book, budget: Budget, old: Record, plan: Plan
+) -> Iterator[OpenClaim]:
+    """The claims whose seeds are all there and decide nothing, with what would decide them."""
+    n = len(seeds(artifact, budget))
+    rows = sum(1 for row in plan.rows if row.chosen is not None)
+    for variant, group in rejudge(old, artifact, book).items():
+        for key, entry in group.items():
+            if entry.verdict.word != "not enough runs":
+                continue
+            needed, chance = seeds_of_claim(entry, n)
+            more = None if needed is None else max(0, needed - n)
+            cost = None if more is None else more * rows * run_cost(artifact, budget, old, plan)
+            yield OpenClaim(artifact, budget, variant, key, n, needed, chance, cost)
+
+
+def seeds_of_claim(entry: ClaimRecord, n: int) -> tuple[int | None, float | None]:
+    """How many seeds a claim takes, and how probable it is that n of them decide it.
+
+    One part that fails is enough, but for the claim to hold all parts have to. As most parts lie
+    inside of their bounds, what counts is the part that takes most seeds. For a claim of closeness
+    it is the number with which it holds if it is true.
+    """
+    close = claim_power(entry, n)
+    if close is not None:
+        return close.needed, close.chance
+    known = [part_seeds(part, n) for part in entry.parts if part.values]
+    if not known or any(needed is None for needed, _ in known):
+        return None, None
+    return max(known, key=lambda pair: pair[0] or 0)
+
+
+def part_seeds(part: ClaimPart, n: int) -> tuple[int | None, float | None]:
+    """The same for one part."""
+    bounds = (part.values, part.low, part.high)
+    return (
+        statistics.seeds_to_decide(*bounds, asked=ASKED),
+        statistics.decision_power(*bounds, n),
+    )
+
+
+def table_of_runs(found: Iterable[MissingRuns]) -> Table:
+    """A row for each artifact that lacks runs, the cheapest for each claim first."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("artifact", "budget", "claims that wait", "runs", "CPU time"):
+        table.add_column(column, justify="right" if column in ("runs", "CPU time") else "left")
+    for item in sorted(found, key=cost_of_a_claim):
+        words = ", ".join(f"{count} {word}" for word, count in item.claims.items())
+        table.add_row(
+            item.artifact.id,
+            item.budget,
+            words or "none",
+            str(item.count),
+            f"~ {format_duration(item.seconds)}",
+        )
+    return table
+
+
+def cost_of_a_claim(item: MissingRuns) -> float:
+    """The CPU seconds for each claim that waits; artifacts without one come last."""
+    waiting = item.claims.total()
+    return item.seconds / waiting if waiting else 1e9 + item.seconds
+
+
+def table_of_claims(found: Iterable[OpenClaim]) -> Table:
+    """A row for each claim that the seeds of its budget do not decide, the cheapest first."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("artifact", "budget", "claim", "seeds", "power", "needed", "CPU time"):
+        left = column in ("artifact", "budget", "claim")
+        table.add_column(column, justify="left" if left else "right")
+    for item in sorted(found, key=lambda item: (item.seconds is None, item.seconds)):
+        table.add_row(
+            item.artifact.id,
+            item.budget,
+            f"{item.variant} {item.key}",
+            str(item.have),
+            "?" if item.chance is None else f"{item.chance:.0%}",
+            "?" if item.needed is None else str(item.needed),
+            "?" if item.seconds is None else f"~ {format_duration(item.seconds)}",
+        )
+    return table
