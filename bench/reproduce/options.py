@@ -12,6 +12,7 @@ OK, FAILED, REFUSED, UNJUDGED, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
 class BudgetName(StrEnum):
     smoke = "smoke"
     short = "short"
+    medium = "medium"
     full = "full"
 
 

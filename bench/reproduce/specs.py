@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from bench.core.settings import Count, Finite, NonNegative, Positive
 from bench.reproduce.claim_kinds import AnyClaim
@@ -149,6 +149,12 @@ class Spec(StrictModel):
     figure: Figure
     rows: Annotated[dict[str, SpecRow], Field(min_length=1)]
     claims: dict[str, AnyClaim]
+
+    @field_validator("budgets")
+    @classmethod
+    def sort_budgets(cls, found: dict[Budget, Scale]) -> dict[Budget, Scale]:
+        """From the smallest to the largest, in whatever order a file and what it extends say."""
+        return {budget: found[budget] for budget in BUDGETS if budget in found}
 
     def scale(self, budget: Budget) -> ScaleName:
         """Whether the runs of one of the spec's budgets are of the paper's scale or smaller."""
