@@ -39,7 +39,7 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def spec(**changes: Any) -> Spec:
-    found: Spec = books._validate(Spec, {**GOOD, **changes}, FILE, "")
+    found: Spec = books.validate(Spec, {**GOOD, **changes}, FILE, "")
     books.check_spec(found, METRICS, METHODS, FILE)
     return found
 
@@ -263,9 +263,9 @@ def test_a_published_fraction_leaves_room_to_fail(mean: float, refused: bool) ->
 
 def test_a_method_has_a_colour_and_a_spec_does_not_change() -> None:
     with pytest.raises(BadSetting, match=r"bome\.colour=red: string should match pattern"):
-        books._validate(Method, {"label": "l", "colour": "red"}, FILE, "bome")
+        books.validate(Method, {"label": "l", "colour": "red"}, FILE, "bome")
     with pytest.raises(BadSetting, match=r"^p/a\.yaml: bome\.colour: is missing$"):
-        books._validate(Method, {"label": "l"}, FILE, "bome")
+        books.validate(Method, {"label": "l"}, FILE, "bome")
     with pytest.raises(ValidationError):
         spec().title = "another"
 
@@ -403,7 +403,7 @@ def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("a: 1\nb:\n  c: 1\n  c: 2\n")
     with pytest.raises(BadSetting, match=r"a\.yaml: line 4: c is there twice$"):
-        books._read(file)
+        books.read_yaml(file)
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_lists_that_are_pairs_and_files_that_are_not_there(tmp_path: Path) -> No
         "x_range": (1, 2), "a": [{"goal": (0, 1)}, {"goal": None}], "b": [3, 4],
     }  # fmt: skip
     with pytest.raises(BadSetting, match=r"none\.yaml: No such file"):
-        books._read(tmp_path / "none.yaml")
+        books.read_yaml(tmp_path / "none.yaml")
     assert books.format_path(Path.cwd() / "a" / "b.yaml") == "a/b.yaml"
     assert books.format_path(tmp_path / "b.yaml") == str(tmp_path / "b.yaml")
 

@@ -57,19 +57,19 @@ def load_book(folder: Path | None = None) -> Book:
     named: dict[str, Any] = {}
     for file in ("metrics.yaml", "methods.yaml"):
         path = folder / file if (folder / file).is_file() else own_specs() / file
-        named[file] = (path, _read(path))
+        named[file] = (path, read_yaml(path))
     path, content = named["metrics.yaml"]
     metrics = {
         task: {
-            name: _validate(Metric, value, path, f"{task}.{name}") for name, value in group.items()
+            name: validate(Metric, value, path, f"{task}.{name}") for name, value in group.items()
         }
         for task, group in content.items()
     }
     path, content = named["methods.yaml"]
-    methods = {name: _validate(Method, value, path, name) for name, value in content.items()}
+    methods = {name: validate(Method, value, path, name) for name, value in content.items()}
     artifacts = {}
     for path in sorted(folder.glob("*/[!_]*.yaml")):
-        spec = _validate(Spec, _read_extended(path), path, "")
+        spec = validate(Spec, _read_extended(path), path, "")
         check_spec(spec, metrics, methods, path)
         key = f"{path.parent.name}/{path.stem}"
         artifacts[key] = Artifact(key, spec, path)
@@ -208,7 +208,7 @@ def check_causes(artifact: Artifact, ids: Iterable[str]) -> None:
             )
 
 
-def _read(file: Path) -> Any:
+def read_yaml(file: Path) -> Any:
     """The content of a YAML file; raises BadSetting."""
     try:
         return yaml.load(file.read_text(), UniqueKeys)
@@ -223,7 +223,7 @@ def _read_extended(file: Path, above: tuple[Path, ...] = ()) -> Any:
 
     above: the files that extend this one, directly or not. Raises BadSetting for a circle.
     """
-    content = _read(file)
+    content = read_yaml(file)
     if not isinstance(content, dict) or "extends" not in content:
         return content
     base = file.with_name(f"{content.pop('extends')}.yaml")
@@ -244,7 +244,7 @@ def _merge(base: Any, own: Any) -> Any:
     return joined | {key: value for key, value in own.items() if key not in base}
 
 
-def _validate(kind: Any, content: Any, file: Path, where: str) -> Any:
+def validate(kind: Any, content: Any, file: Path, where: str) -> Any:
     """The content as a model of this kind; `where` is its path in the file. Raises BadSetting."""
     try:
         return kind.model_validate(_with_tuples(content))

@@ -228,13 +228,11 @@ def describe_author(claim: Mapping[str, Any]) -> str:
 
 
 def describe_cause(claim: Mapping[str, Any], variant: str) -> str:
-    """Why a claim, which is given as a record keeps it, fails in a variant; empty if not known.
-
-    A cause that is tested is followed by what tested it; any other is marked as a conjecture.
-    """
+    """Why a claim, which is given as a record keeps it, fails in a variant; empty if not known."""
     cause = claim["why"].get(variant)
-    if cause is None:
-        return ""
-    if cause["tested"]:
-        return f"{cause['text']} (Tested: {cause['by']}.)"
-    return f"conjecture: {cause['text']}"
+    return describe_text(**cause) if cause else ""
+
+
+def describe_text(text: str, tested: bool, by: str | None) -> str:
+    """A cause in words: followed by what tested it, or marked as a conjecture."""
+    return f"{text} (Tested: {by}.)" if tested else f"conjecture: {text}"

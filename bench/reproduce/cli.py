@@ -220,20 +220,30 @@ def report(
 @app.command()
 def findings(
     readme: Annotated[Path, typer.Option(help="the file with the summary")] = Path("README.md"),
+    highlights: Annotated[
+        Path, typer.Option(help="the file with the findings that matter most")
+    ] = Path("docs/findings.md"),
     check: Annotated[
-        bool, typer.Option("--check", help="only say whether both files are up to date")
+        bool, typer.Option("--check", help="only say whether the files are up to date")
     ] = False,
     results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
-    """Write what the records say: the README's summary and speed, and results/README.md."""
+    """Write what the records say: README's summary and speed, results/README.md, docs/findings.md.
+
+    The last one is written only if there is a highlights.yaml beside the specs.
+    """
     from bench.reproduce import readme as pages
+    from bench.reproduce.highlights import highlights_text, read_highlights
 
     book = load_book(specs)
     fresh = {
         readme: pages.updated_readme(readme, book, results),
         results / "README.md": pages.findings_page(book, results),
     }
+    if chosen := read_highlights(specs):
+        text = highlights_text(chosen, book, results)
+        fresh[highlights] = pages.replace_parts(highlights, {"highlights": text})
     for file, text in fresh.items():
         if not check:
             file.write_text(text)

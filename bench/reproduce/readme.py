@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +15,6 @@ from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import VARIANTS, Budget
 from bench.reproduce.specs import Artifact, Book, ScaleName
 from bench.reproduce.totals import MARKDOWN, count_verdicts, phrase_authors, total_sentences
-
-WHAT = ("findings", "speed")  # parts of the README, each between two comment lines
 
 
 class Finding(NamedTuple):
@@ -38,19 +36,27 @@ def updated_readme(readme: Path, book: Book, results: Path) -> str:
 
     Raises BadSetting if the lines around a part are not there, or for a record that is refused.
     """
-    text = readme.read_text()
     link = os.path.relpath(results / "README.md", readme.parent)
     fresh = {
         "findings": summary_table(list(read_findings(book, results)), link)
         + coverage_text(results),
         "speed": speed.speed_tables(results),
     }
-    for what in WHAT:
+    return replace_parts(readme, fresh)
+
+
+def replace_parts(file: Path, fresh: Mapping[str, str]) -> str:
+    """The file's text with new contents of its marked parts, which stand between comment lines.
+
+    fresh: the name of a part -> its content. Raises BadSetting if the lines are not there.
+    """
+    text = file.read_text()
+    for what, content in fresh.items():
         begin, end = f"<!-- {what}: written by `reproduce findings` -->", f"<!-- end of {what} -->"
         found = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", text, re.DOTALL)
         if found is None:
-            raise BadSetting(f"{readme}: there is no line {begin}, and after it {end}")
-        text = text[: found.start()] + f"{begin}\n{fresh[what]}{end}" + text[found.end() :]
+            raise BadSetting(f"{file}: there is no line {begin}, and after it {end}")
+        text = text[: found.start()] + f"{begin}\n{content}{end}" + text[found.end() :]
     return text
 
 
