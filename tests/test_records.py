@@ -180,7 +180,7 @@ def test_what_a_record_says_of_claims(measured: records.Record) -> None:
     entry = measured.claims["paper"]["paper only"]
     assert entry.claim == {
         "text": "in the paper", "by": "paper", "source": None, "why": {},
-        "variants": ["paper"], "budgets": ["short", "full"],
+        "variants": ["paper"], "budgets": ["short", "medium", "full"],
         "rows": ["A"], "kind": "below", "metric": "loss", "than": ["L"], "factor": 1.0,
         "margin": 0.125, "log": False, "median": False,
     }  # fmt: skip
@@ -354,6 +354,15 @@ def test_a_slope_is_over_the_rows_of_its_budget() -> None:
     short: Any = records.claim_at_budget(spec.claims["s"], spec, "short")
     assert short == spec.claims["s"]
     assert records.claim_at_budget(spec.claims["less"], spec, "smoke") is spec.claims["less"]
+
+
+def test_a_claim_about_a_row_that_the_budget_lacks_is_not_judged_there() -> None:
+    about_b = {**LESS, "text": "B has less", "rows": ["B"]}  # B is at short only
+    both = {key: {**claim, "budgets": ["smoke", "short"]}
+            for key, claim in {"a": LESS, "b": about_b}.items()}  # fmt: skip
+    spec = artifact(claims=both).spec
+    assert list(records.claims_at(spec, "paper", "smoke")) == ["a"]
+    assert list(records.claims_at(spec, "paper", "short")) == ["a", "b"]
 
 
 def test_a_budget_without_all_rows_is_judged_on_those_it_has(tmp_path: Path) -> None:

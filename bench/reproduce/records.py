@@ -243,11 +243,16 @@ def judge_claims(plan: Plan, book: Book) -> Verdicts:
 
 
 def claims_at(spec: Spec, variant: str, budget: Budget) -> dict[str, AnyClaim]:
-    """The claims that a spec has for a variant at a budget, by their keys."""
+    """The claims that a spec has for a variant at a budget, by their keys.
+
+    A claim about a row that the budget does not have is not judged there.
+    """
     return {
         key: claim
         for key, claim in spec.claims.items()
-        if variant in claim.variants and budget in claim.budgets
+        if variant in claim.variants
+        and budget in claim.budgets
+        and (isinstance(claim, Slope) or all(budget in spec.rows[r].at for r in claim.needed_rows))
     }
 
 
