@@ -125,7 +125,7 @@ def folder(tmp_path: Path, root: str = "runs") -> Path:
 def history(run: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     for row in rows:
-        del row["seconds"], row["cpu_seconds"]
+        del row["seconds"], row["cpu_seconds"], row["digest"]
     return rows
 
 

@@ -1,6 +1,7 @@
 """What a report draws and prints, from runs whose numbers are known."""
 
 import copy
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -221,6 +222,9 @@ def test_no_other_claim_is_drawn() -> None:
     assert curves.scalings(plan({"A": [[0.9]]}, claims={"c": other}), BOOK) == {}
 
 
+VIEW = {"x": "task", "y": "after", "low": 0.0, "high": 1.0, "matrix": [[0.5, None]]}
+
+
 def test_views_are_of_the_first_run_of_every_method(tmp_path: Path) -> None:
     some = plan({"A": [[0.1], [0.2]], "L": [[0.1]], "B": [[0.1]], "none": []}, ["L"])
     rows = [
@@ -233,9 +237,9 @@ def test_views_are_of_the_first_run_of_every_method(tmp_path: Path) -> None:
     for name in ("A0", "A1", "L0"):
         folder = tmp_path / "t" / "a" / name
         folder.mkdir(parents=True)
-        (folder / "view.json").write_text(f'{{"of": "{name}"}}')
+        (folder / "view.json").write_text(json.dumps(VIEW | {"title": name}))
     found = curves.views(replace(some, rows=tuple(rows)))
-    assert found == {"paper": [("A", {"of": "A0"})]}
+    assert found == {"paper": [("A", VIEW | {"title": "A0"})]}
 
 
 PLANE = {"x": "theta_1", "y": "theta_2", "x_range": (-4.0, 4.0), "y_range": (-3.0, 4.0)}

@@ -21,7 +21,7 @@ from bench.core.view import Heatmap, Histogram
 from bench.runs import driver, exit_codes, launch, lock, machine, opening, recording, stop
 from bench.runs.files import read_json, write_json
 from bench.runs.folder import FILES, RunFolder, reason_of
-from bench.runs.history import History
+from bench.runs.history import History, read_rows
 from bench.runs.launch import perform, place
 from bench.runs.loggers import Logger
 from bench.runs.name import name
@@ -351,13 +351,13 @@ def test_rows_last_before_the_checkpoint_that_counts_on_them(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
     assert perform(config, quiet=True) == 0
-    saving = ["history.jsonl", "checkpoint.pt.new"]
+    saving, run = ["history.jsonl", "checkpoint.pt.new"], place(config).path.name
     expected: list[Any] = []
     for file in ("history.jsonl", "config.yaml", "environment.json"):
-        expected += [f"{file}.new", (file, None)]
+        expected += [f"{file}.new", (file, None), run]
     for rows in (2, 3, 4, 4):  # at steps 3, 6 and 7, and once more at the end
-        expected += [*saving, ("checkpoint.pt", rows)]
-    expected += ["summary.json.new", ("summary.json", None)]
+        expected += [*saving, ("checkpoint.pt", rows), run]
+    expected += ["summary.json.new", ("summary.json", None), run]
     assert said == expected
 
 
@@ -371,11 +371,11 @@ def test_a_history_writes_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     history.add({"step": 1, "loss": 0.25})
     history.add({"step": 2})
     history.close()
-    assert (tmp_path / "h").read_text() == '{"step": 1, "loss": 0.25}\n{"step": 2}\n'
+    assert read_rows(tmp_path / "h") == [{"step": 1, "loss": 0.25}, {"step": 2}]
     again = History(tmp_path / "h")
     again.add({"step": 3})
     again.close()
-    assert (tmp_path / "h").read_text().count("\n") == 3
+    assert [row["step"] for row in read_rows(tmp_path / "h")] == [1, 2, 3]
 
 
 def test_the_picture_of_an_end() -> None:

@@ -435,7 +435,7 @@ def test_a_damaged_record_is_named_with_its_field(
     with pytest.raises(BadSetting, match=rf"a/short\.json: {message}") as error:
         records.read_record("p/a", "short", tmp_path)
     assert str(error.value).endswith(
-        ": write reproduce report p/a --budget short --record to make it again"
+        ": write reproduce report p/a --budget short --record --force to make it again"
     )
 
 

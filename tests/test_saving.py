@@ -5,7 +5,10 @@ import json
 import math
 import os
 import platform
+import zipfile
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +21,18 @@ from bench import about
 from bench.core.loop import Standing
 from bench.core.settings import BadSetting
 from bench.core.task import Best
+from bench.reproduce.histories import thin_rows
 from bench.runs import checkpoint
 from bench.runs.environment import _cpu, differences, environment_of, shares_time
 from bench.runs.files import read_json, write_json, write_whole, write_yaml
-from bench.runs.history import as_line, keep_rows, read_rows, replace_nonfinite
+from bench.runs.history import (
+    History,
+    as_line,
+    keep_rows,
+    read_rows,
+    replace_nonfinite,
+    sample_rows,
+)
 
 
 class Disk:
@@ -62,6 +73,7 @@ def test_a_file_lasts_before_it_has_its_name(
     assert disk.said == [
         ("fsync", "a.json.new", len(expected)),
         ("replace", "a.json.new", "a.json"),
+        ("fsync", tmp_path.name, tmp_path.stat().st_size),
     ]
     assert path.read_bytes() == bytes(expected)
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
@@ -96,7 +108,7 @@ def test_json_and_yaml_are_read_back(tmp_path: Path, disk: Disk) -> None:
     assert (tmp_path / "a.json").read_text() == json.dumps(values, indent=1) + "\n"
     write_yaml(tmp_path / "a.yaml", values)
     assert (tmp_path / "a.yaml").read_text() == "b: 1\na:\n- 1.5\n- null\n- x\n"  # order is kept
-    assert [said[0] for said in disk.said] == ["fsync", "replace"] * 2
+    assert [said[0] for said in disk.said] == ["fsync", "replace", "fsync"] * 2
     assert read_json(tmp_path / "a.json") == values
     assert read_json(tmp_path / "a.json", {"a"}) == values
     assert read_json(tmp_path / "a.json", {"a", "b"}) == values
@@ -107,7 +119,7 @@ def test_damaged_json_is_refused(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(BadSetting, match=r"a\.json is damaged: write run\.force=true"):
+    with pytest.raises(BadSetting, match=r"a\.json is damaged \(.+\): write run\.force=true"):
         read_json(path, {"a", "b"})
 
 
@@ -120,10 +132,11 @@ def test_rows_past_a_checkpoint_are_dropped(tmp_path: Path, disk: Disk) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(rows(0, 2, 4, 6, 7))
     keep_rows(path, 5, 2)
-    assert path.read_text() == rows(0, 2, 4)
-    assert [said[0] for said in disk.said] == ["fsync", "replace"]
+    assert read_rows(path) == [{"step": step, "loss": step / 2} for step in (0, 2, 4)]
+    assert [said[0] for said in disk.said] == ["fsync", "replace", "fsync"]
+    chained = path.read_text()
     keep_rows(path, 4, 2)
-    assert path.read_text() == rows(0, 2, 4)
+    assert path.read_text() == chained
     keep_rows(path, -1, 2)
     assert path.read_text() == ""
 
@@ -145,11 +158,141 @@ def test_rows_that_are_gone_are_told(
 @pytest.mark.parametrize(
     "end", ['{"step": 4, "lo', "[4]", '{"loss": 1}', '{"step": 4.0}', '{"step": true}', "[" * 9999]
 )
-def test_a_history_is_read_up_to_what_is_no_row(end: str, tmp_path: Path) -> None:
+def test_a_history_without_digests_is_read_up_to_a_last_line_that_is_no_row(
+    end: str, tmp_path: Path
+) -> None:
     path = tmp_path / "history.jsonl"
     assert read_rows(path) == []
+    for last in (end, end + "\n"):
+        path.write_text(rows(0, 2) + last)
+        assert read_rows(path) == [{"step": 0, "loss": 0.0}, {"step": 2, "loss": 1.0}]
     path.write_text(rows(0, 2) + end + "\n" + rows(6))
-    assert read_rows(path) == [{"step": 0, "loss": 0.0}, {"step": 2, "loss": 1.0}]
+    with pytest.raises(BadSetting, match=r"row 3 cannot be read: write run\.force=true"):
+        read_rows(path)
+
+
+def chained(path: Path, count: int) -> list[bytes]:
+    """The lines of a history of so many rows with digests, which is now at `path`."""
+    path.unlink(missing_ok=True)
+    history = History(path)
+    for step in range(count):
+        history.add({"step": step, "loss": step / 2})
+    history.close()
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_rows_are_chained_over_resumes_and_stay_readable(tmp_path: Path) -> None:
+    path, whole = tmp_path / "history.jsonl", tmp_path / "whole.jsonl"
+    lines = chained(whole, 6)
+    assert all(json.loads(line)["loss"] == i / 2 for i, line in enumerate(lines))
+    path.write_bytes(b"".join(lines[:5])[:-9])  # a kill cut the fifth row
+    assert len(read_rows(path)) == 4
+    keep_rows(path, 2, 1)
+    history = History(path)
+    for step in (3, 4, 5):
+        history.add({"step": step, "loss": step / 2})
+    history.close()
+    assert path.read_bytes() == b"".join(lines)
+
+
+CHANGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "another value": lambda ls: [*ls[:2], ls[2].replace(b"1.0", b"1.5"), *ls[3:]],
+    "doubled": lambda ls: [*ls[:3], ls[2], *ls[3:]],
+    "taken out": lambda ls: [*ls[:2], *ls[3:]],
+    "swapped": lambda ls: [*ls[:2], ls[3], ls[2], *ls[4:]],
+    "a value without a digest": lambda ls: [*ls[:2], b'{"step": 2, "loss": 1.0}\n', *ls[3:]],
+    "the first without a digest": lambda ls: [b'{"step": 0, "loss": 0.0}\n', *ls[1:]],
+    "the first taken out": lambda ls: ls[1:],
+    "another order of digits": lambda ls: [*ls[:4], ls[4].replace(b'"}', b'0"}')],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_row_is_named(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    content = b"".join(CHANGES[change](chained(path, 5)))
+    path.write_bytes(content)
+    for read in (read_rows, partial(keep_rows, upto=4, every=1)):
+        with pytest.raises(BadSetting, match=r"history\.jsonl: row \d .*: write run\.force=true"):
+            read(path)
+    assert path.read_bytes() == content
+
+
+def test_every_flipped_bit_of_a_history_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    whole = b"".join(chained(path, 3))
+    kept = 0
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            keep_rows(path, 2, 1)
+        except BadSetting:
+            continue
+        kept += 1
+        assert path.read_bytes() == whole  # only the end of the last line can be mended
+    assert kept <= 8
+
+
+def test_a_row_after_the_checkpoint_is_measured_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.jsonl"
+    lines = chained(path, 5)
+    path.write_bytes(b"".join([*lines[:3], b"\0" * 40 + b"\n", lines[4]]))
+    keep_rows(path, 2, 1)
+    assert path.read_bytes() == b"".join(lines[:3])
+    assert capsys.readouterr().err.endswith("row 4 cannot be read: it is measured again\n")
+
+
+def test_a_sample_has_the_ends_and_evenly_spread_rows(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    assert sample_rows(path, 5) == []
+    chained(path, 1000)
+    rows = read_rows(path)
+    assert sample_rows(path, 5) == thin_rows(rows, 5)
+    assert sample_rows(path, 2000) == rows
+    path.write_bytes(path.read_bytes()[:-3])
+    assert sample_rows(path, 5) == thin_rows(rows[:-1], 5)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    checkpoint.save(path, "n", STANDING)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(BadSetting, match=r"c\.pt cannot be read \(.*\): write run\.force=true"):
+            checkpoint.load(path, "n", STANDING)
+    archive = whole.rindex(b"\nblake2b")  # cut there, the file is as older ones are
+    for place in {*range(archive - 20, len(whole))} - {archive}:
+        path.write_bytes(whole[:place])
+        with pytest.raises(BadSetting, match="cut short"):
+            checkpoint.load(path, "n", STANDING)
+    path.write_bytes(whole)
+    checkpoint.load(path, "n", STANDING)
+
+
+def test_a_checkpoint_without_a_digest_is_read(tmp_path: Path) -> None:
+    """Older ones are like this."""
+    path = tmp_path / "c.pt"
+    checkpoint.save(path, "n", STANDING)
+    torch.save(torch.load(path, weights_only=True), path)
+    assert checkpoint.load(path, "n", STANDING).step == 7
+
+
+def test_a_packed_checkpoint_is_refused(tmp_path: Path) -> None:
+    """Its parts might be of any size."""
+    path, packed = tmp_path / "c.pt", tmp_path / "packed.pt"
+    checkpoint.save(path, "n", STANDING)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            new.writestr(part.filename, old.read(part))
+    with pytest.raises(BadSetting, match="packed"):
+        checkpoint.load(packed, "n", STANDING)
 
 
 def test_what_is_not_finite_is_null() -> None:
@@ -248,7 +391,7 @@ def test_a_checkpoint_is_read_back_but_for_what_was_seen(tmp_path: Path, disk: D
     path = tmp_path / "checkpoint.pt"
     checkpoint.save(path, "a/b/c", STANDING)
     assert [said[:2] for said in disk.said] == [
-        ("fsync", "checkpoint.pt.new"), ("replace", "checkpoint.pt.new"),
+        ("fsync", "checkpoint.pt.new"), ("replace", "checkpoint.pt.new"), ("fsync", tmp_path.name),
     ]  # fmt: skip
     assert disk.said[0][2] == path.stat().st_size
     back = checkpoint.load(path, "a/b/c", STANDING._replace(step=0, state=state(0)))
@@ -315,7 +458,7 @@ def test_a_checkpoint_with_other_kinds_of_numbers_is_refused(
     checkpoint.save(path, "n", STANDING)
     content = torch.load(path, weights_only=True)
     torch.save(content | damage, path)
-    with pytest.raises(BadSetting, match=r"c\.pt cannot be read \(\w+\): write run\.force=true"):
+    with pytest.raises(BadSetting, match=r"c\.pt cannot be read \([\w ]+\): write run\.force=true"):
         checkpoint.load(path, "n", STANDING)
 
 

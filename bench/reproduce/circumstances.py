@@ -19,7 +19,7 @@ def describe_stage(e: Mapping[str, Any]) -> Circumstances:
     """The conditions of one environment, as a run's folder keeps it."""
     return Circumstances(
         commit=commit(e),
-        source=e["source"]["digest"] if e.get("source") else None,
+        source=e["source"].get("digest") if e.get("source") else None,
         threads=str(e["threads"]),
         instructions=e.get("cpu_capability"),
         device=str(e["gpu"] or e["cpu"]),

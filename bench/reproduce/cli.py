@@ -180,6 +180,12 @@ def report(
     record: Annotated[
         bool, typer.Option("--record", help="write results/<paper>/<artifact>/<budget>.json too")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="with --record: replace a complete record by an incomplete one too"
+        ),
+    ] = False,
     runs: Runs = RUNS,
     results: Results = RESULTS,
     specs: Specs = None,
@@ -187,22 +193,23 @@ def report(
     """Write pages that open from disk, tables in Markdown and LaTeX, and figures in SVG.
 
     Runs that are not there come from the record, if it has them as the spec asks for today. With
-    --record, rows and seeds are so added to a record without making the others again.
+    --record, rows and seeds are so added to a record without making the others again. A record is
+    written once its pages are; one that is complete or damaged is replaced by an incomplete one
+    only with --force.
     """
     from bench.reproduce import records
     from bench.reproduce import report as pages
-    from bench.reproduce.recorded import recorded_plan
+    from bench.reproduce.recorded import read_replaced, recorded_plan, refuse_loss
     from bench.reproduce.rejudging import rejudge
 
     book, root = load_book(specs), runs.expanduser()
     entries = []
     for artifact in find_artifacts(book, ids or []):
         name = budget.value if budget else largest_budget(artifact, book, root, results)
-        plan = current_plan(artifact, book, name, root)
-        there = any(run.summary for run in plan.runs)
-        old = records.read_record(artifact.id, name, results)
+        old = read_replaced(artifact.id, name, results, record and force)
+        plan = current_plan(artifact, book, name, root, old)
+        there = any(run.summary and run.recorded is None for run in plan.runs)
         if there or old is None:
-            plan = current_plan(artifact, book, name, root, old)
             measured = records.make_record(plan, book, old)
         else:
             plan = recorded_plan(old, artifact, book)
@@ -210,10 +217,13 @@ def report(
         if record:
             if not there:
                 raise BadSetting(f"--record: {artifact.id} {name} has no finished run in {root}")
-            out.print(f"{records.write_record(measured, results)}")
+            if not force:
+                refuse_loss(old, measured)
         drawn = any(run.history for row in plan.rows for run in row.runs)
         entries.append(pages.ReportEntry(artifact, measured, plan if drawn else None))
     index = pages.write_report(entries, book, out_.expanduser())
+    for entry in entries if record else []:
+        out.print(f"{records.write_record(entry.record, results)}")
     out.print(f"{index}")
 
 

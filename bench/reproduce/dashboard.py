@@ -1,19 +1,22 @@
 """The page that compares any runs: it filters, sorts, overlays curves and shows settings."""
 
-import json
+import math
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
 from bench.reproduce.curves import round_coordinate
-from bench.reproduce.histories import thin_rows
+from bench.reproduce.reading import leave_out_damaged
 from bench.reproduce.report import copy_assets, load_templates
 from bench.reproduce.specs import Book
 from bench.runs.files import write_whole
 from bench.runs.folder import RunFolder, folders_below
 
 POINTS = 60  # each run's curve has at most so many
+ALL_POINTS = 100_000  # and all runs' curves of a metric have about so many, for the page's size
+LEAST_POINTS = 12
 PARTS = ("task", "algorithm", "run")  # the parts of a configuration that the page compares
 IGNORED = {"run.root", "run.force", "run.checkpoint", "run.device", "run.threads"}
 
@@ -26,7 +29,9 @@ def write_comparison(
     metric: what is drawn at first; None: the first run's own. Raises BadSetting if a folder is not
     there, if there are no runs, or if no run has the metric.
     """
-    runs = [entry for folder in find_run_folders(folders) if (entry := run_entry(folder))]
+    there = list(find_run_folders(folders))
+    points = max(LEAST_POINTS, min(POINTS, ALL_POINTS // max(1, len(there))))
+    runs = [entry for folder in there if (entry := try_entry(folder, points))]
     if not runs:
         raise BadSetting(f"{', '.join(map(str, folders))}: there is no run folder in it")
     metrics = list(dict.fromkeys(name for run in runs for name in run["last"]))
@@ -35,7 +40,7 @@ def write_comparison(
     differing = [
         key
         for key in dict.fromkeys(key for run in runs for key in run["settings"])
-        if len({json.dumps(run["settings"].get(key)) for run in runs}) > 1
+        if differ(run["settings"].get(key) for run in runs)
     ]
     common = {k: v for k, v in runs[0]["settings"].items() if k not in differing}
     for run in runs:
@@ -59,6 +64,13 @@ def write_comparison(
     return out / "index.html", len(runs)
 
 
+def differ(values: Iterable[Any]) -> bool:
+    """Whether values differ; 1 and 1.0 do."""
+    each = iter(values)
+    first = next(each)
+    return any(value != first or type(value) is not type(first) for value in each)
+
+
 def metric_label(name: str, tasks: set[str], book: Book) -> str:
     """The metric's label if the tasks agree on it, or else its plain name."""
     labels = {book.metric(task, name).label for task in tasks if name in book.metrics.get(task, {})}
@@ -78,16 +90,31 @@ def find_run_folders(places: Iterable[Path]) -> Iterator[RunFolder]:
                 yield folder
 
 
-def run_entry(folder: RunFolder) -> dict[str, Any] | None:
-    """What the page needs of a run; None if the run has not measured anything yet."""
-    rows = folder.history()
-    if not rows:
+def try_entry(folder: RunFolder, points: int) -> dict[str, Any] | None:
+    """What the page needs of a run; None, with a line on standard error, if a file is damaged."""
+    with leave_out_damaged():
+        return run_entry(folder, points)
+    return None
+
+
+def run_entry(folder: RunFolder, points: int = POINTS) -> dict[str, Any] | None:
+    """What the page needs of a run; None if the run has not measured anything yet.
+
+    points: each curve has at most so many. Raises BadSetting or OSError if a file is damaged.
+    """
+    if not folder.name.isprintable():
+        raise BadSetting(f"{folder.path}: this is no name of a run")
+    kept = folder.history_sample(points)
+    if not kept:
         return None
-    config = folder.config()
+    config = folder.config({*PARTS, "seed"})
     summary = folder.summary() or {}
-    flat = dict(list_leaves({part: config[part] for part in PARTS}))
-    names = [key for key in rows[-1] if not key.startswith(("samples/", "info/"))]
-    kept = thin_rows(rows, POINTS)
+    flat = {
+        sys.intern(key): value  # thousands of runs have the same keys
+        for key, value in list_leaves({part: config[part] for part in PARTS})
+    }
+    last = kept[-1]
+    names = [sys.intern(key) for key in last if not key.startswith(("samples/", "info/"))]
     task, algorithm, key = folder.name.split("/")
     return {
         "task": task,
@@ -97,7 +124,7 @@ def run_entry(folder: RunFolder) -> dict[str, Any] | None:
         "state": summary.get("status", "not finished"),
         "metric": summary.get("metric", names[2] if len(names) > 2 else "step"),
         "settings": {k: v for k, v in flat.items() if k not in IGNORED},
-        "last": {name: round_known(rows[-1].get(name)) for name in names},
+        "last": {name: round_known(last.get(name)) for name in names},
         "curves": {name: [round_known(row.get(name)) for row in kept] for name in names},
     }
 
@@ -113,4 +140,5 @@ def list_leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in node.items():
             yield from list_leaves(value, f"{path}.{key}" if path else str(key))
     else:
-        yield path, node
+        finite = not isinstance(node, float) or math.isfinite(node)
+        yield path, node if finite else str(node)  # JSON has no word for it

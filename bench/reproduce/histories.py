@@ -17,10 +17,10 @@ from bench.reproduce.book import format_path
 from bench.reproduce.claims import part_sources
 from bench.reproduce.plan import Run, metric_value
 from bench.reproduce.specs import Spec
-from bench.runs.files import write_whole
+from bench.runs.files import check_text, is_number, open_regular, write_whole
 
 DIGITS = 7  # of a number that is kept
-MOST_BYTES = 200_000_000  # of an unpacked file
+MOST_PACKED, MOST_BYTES = 20_000_000, 50_000_000  # of a file, packed and unpacked
 MOST_ROWS = 200  # of a run of whose way no claim tells
 ADVICE = "get the file again, or remove it"
 ABSENT = "-"  # stands where a row of a history does not have the metric
@@ -107,9 +107,9 @@ def read_histories(file: Path) -> dict[str, History]:
     if not file.is_file():
         return {}
     try:
-        with gzip.open(file) as packed:
+        with open_regular(file, MOST_PACKED) as whole, gzip.open(whole) as packed:
             text = packed.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error):
+    except (OSError, EOFError, ValueError, zlib.error):
         raise BadSetting(f"{format_path(file)}: it is damaged: {ADVICE}") from None
     if len(text) > MOST_BYTES:
         raise BadSetting(f"{format_path(file)}: it has more than {MOST_BYTES:,} bytes: {ADVICE}")
@@ -117,8 +117,9 @@ def read_histories(file: Path) -> dict[str, History]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             entry = json.loads(line)
+            check_text(entry["run"])
             found[entry["run"]] = check_columns(entry["columns"])
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise BadSetting(
                 f"{format_path(file)}: line {number} is not a run's history: {ADVICE}"
             ) from None
@@ -128,9 +129,11 @@ def read_histories(file: Path) -> dict[str, History]:
 def check_columns(found: Any) -> History:
     """The columns, if they are lists of numbers of one length; raises ValueError or TypeError."""
     columns: dict[str, list[Any]] = dict(found)
+    for name in columns:
+        check_text(name)
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("columns of different lengths")
     values: Iterable[Any] = (value for column in columns.values() for value in column)
-    if not all(v is None or v == ABSENT or type(v) in (int, float) for v in values):
+    if not all(is_number(v) or v == ABSENT for v in values):
         raise TypeError("not a number")
     return columns

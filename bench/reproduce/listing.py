@@ -9,6 +9,7 @@ from rich.table import Table
 from bench.reproduce import plan as plans
 from bench.reproduce import power, records, totals
 from bench.reproduce.plan import Names
+from bench.reproduce.reading import summary_or_none
 from bench.reproduce.records import Record
 from bench.reproduce.specs import Artifact, Book
 
@@ -36,7 +37,9 @@ def list_artifacts(
     startup = records.mean_startup(recorded.values())
     for artifact in artifacts:
         for i, budget in enumerate(artifact.spec.budgets):
-            plan = plans.make_plan(artifact, book, budget, root, names, compose=False)
+            plan = plans.make_plan(
+                artifact, book, budget, root, names, compose=False, read=summary_or_none
+            )
             record = recorded.get((artifact.id, budget))
             table.add_row(
                 artifact.id if i == 0 else "",

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -22,6 +22,7 @@ from bench.runs.folder import RunFolder
 
 OTHERS = 0.25  # cores that other work may keep busy, on average, beside an undisturbed run
 TUNING_SEED = 0  # the seed at which the points of a grid are tried
+LARGEST = 1e150  # a value that is larger has no variance in floats, and counts as not finite
 TIMES = ("seconds", "cpu_seconds")  # metrics that every row of a history has
 
 
@@ -144,14 +145,17 @@ def measures_memory(spec: Spec) -> bool:
 def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     """The value of a metric in a row of a history or in a summary's last values.
 
-    Infinite if the value was not finite (the file then has null), None if the row does not have
-    the metric. A count that the row does not have is 0; "calls" is the sum of all oracle calls.
+    Infinite if the value was not finite (the file then has null) or has no square, None if the row
+    does not have the metric. A count that the row does not have is 0; "calls" is the sum of all
+    oracle calls.
     """
     if metric == "calls" and metric not in row:  # histories of records keep the sum itself
-        return float(sum(v for key, v in row.items() if key.startswith("calls/")))
+        counts = [v for key, v in row.items() if key.startswith("calls/")]
+        return float("inf") if None in counts else float(sum(counts))
     if metric not in row:
         return 0.0 if metric.startswith(("calls/", "samples/")) else None
-    return float("inf") if row[metric] is None else float(row[metric])
+    value = row[metric]
+    return float(value) if value is not None and abs(value) <= LARGEST else float("inf")
 
 
 class Names:
@@ -310,12 +314,14 @@ def make_plan(
     names: Names,
     compose: bool = True,
     recorded: Mapping[str, Run] = MappingProxyType({}),
+    read: Callable[[RunFolder], dict[str, Any] | None] = RunFolder.summary,
 ) -> Plan | None:
     """The plan with the runs that are there now.
 
     recorded: runs of a record by their names, which stand for those that are not under `root`.
+    read: gives the summary of a run that has ended, or else None.
     None if a run's name is not known and `compose` is false. Raises BadSetting if a row's settings
-    are refused.
+    are refused, and what `read` raises.
     """
     spec = artifact.spec
     every = list(points(spec, book, budget))
@@ -330,13 +336,13 @@ def make_plan(
         name = names.get(point, seed)
         assert name is not None
         folder = RunFolder(root, name)
-        summary = folder.summary()
+        summary = read(folder)
         job = PlannedRun(point, seed, name)
         if summary is None:
             return (
                 replace(recorded[name], planned=job) if name in recorded else Run(job, folder, None)
             )
-        shared = summary.get("process", {}).get("earlier_runs", 0) > 0
+        shared = (summary.get("process", {}).get("earlier_runs") or 0) > 0
         if (summary.get("amortised") and needs_times(spec)) or (shared and measures_memory(spec)):
             return Run(replace(job, again=True), folder, None)
         if summary.get("amortised"):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bench.core.settings import BadSetting
 from bench.reproduce import claims
 from bench.reproduce.histories import history_rows
 from bench.reproduce.plan import (
@@ -18,7 +19,7 @@ from bench.reproduce.plan import (
     Run,
 )
 from bench.reproduce.points import Point, points
-from bench.reproduce.records import Record, RowRecord
+from bench.reproduce.records import Record, RowRecord, read_record
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
 from bench.runs.folder import RunFolder
 
@@ -118,7 +119,7 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
     assert name is not None
     if found.get("name", name if not row.outdated else None) != name:
         return None
-    last = {} if found["value"] is None else {select.metric: found["value"]}
+    last = {} if found.get("value") is None else {select.metric: found["value"]}
     summary = {"status": found["status"], "reason": None, "last": last}
     job = PlannedRun(point, TUNING_SEED, name)
     return Run(job, RunFolder(Path(), name), summary, RecordedPart((), UNKNOWN))
@@ -127,3 +128,26 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
 def have_histories(some: Sequence[Run]) -> bool:
     """Whether every run that has ended has its history."""
     return all(run.history for run in some if run.summary is not None)
+
+
+def read_replaced(artifact: str, budget: str, results: Path, force: bool) -> Record | None:
+    """The record that another is to replace, or None; raises BadSetting if it is damaged.
+
+    force: a damaged record counts as none.
+    """
+    try:
+        return read_record(artifact, budget, results)
+    except BadSetting:
+        if force:
+            return None
+        raise
+
+
+def refuse_loss(old: Record | None, new: Record) -> None:
+    """Raise BadSetting if a complete record would be replaced by an incomplete one."""
+    if old is not None and old.complete and not new.complete:
+        raise BadSetting(
+            f"--record: {new.artifact} {new.budget}: its record is complete, and not all of its "
+            f"runs are there now: write reproduce run {new.artifact} --budget {new.budget} first, "
+            "or add --force"
+        )

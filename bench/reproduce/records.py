@@ -1,12 +1,12 @@
 """What was really run, kept as a small file: results/<paper>/<artifact>/<budget>.json."""
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
@@ -27,15 +27,22 @@ from bench.reproduce.histories import (
     read_histories,
     write_histories,
 )
-from bench.reproduce.plan import Plan, Run, run_status, seeds
+from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
-from bench.runs.files import write_whole
+from bench.runs.files import is_number, read_small, write_whole
 
 RESULTS = Path("results")
+MOST_BYTES = 20_000_000  # of a record
 # the fields of a claim that change nothing else; older records have failing in place of why
 WORDING = ("text", "by", "source", "why", "failing")
+
+
+# the lists of a row that have an entry for each run; older records lack all but the first two
+LISTS = (
+    "status", "reasons", "undisturbed", "devices", "commits", "sources", "threads", "instructions",
+)  # fmt: skip
 
 
 class FrozenModel(BaseModel):
@@ -72,6 +79,25 @@ class RowRecord(FrozenModel):
     undisturbed: list[bool] = []
     outdated: bool = False
     pending: str | None = None
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> Self:
+        """Raise ValueError unless every list has an entry for each run."""
+        n = len(self.seeds)
+        lists: dict[str, Sized] = {name: getattr(self, name) for name in ("runs", *LISTS)}
+        for name, values in (lists | self.finals).items():
+            may_lack = name in LISTS[2:4] or (name in LISTS[4:] and not self.devices)
+            if len(values) != n and (values or not may_lack):
+                raise ValueError(f"{name}: {len(values)} entries for {n} seeds")
+        if not all(seed.bit_length() <= 64 for seed in self.seeds):
+            raise ValueError("seeds: one has more than 64 bits")
+        for entry in self.tries:
+            settings = entry.get("settings")
+            if not isinstance(settings, dict) or set(settings) != set(self.tries[0]["settings"]):
+                raise ValueError("tries: settings of another kind")
+            if not (isinstance(entry.get("status"), str) and is_number(entry.get("value"))):
+                raise ValueError("tries: a status or value of another kind")
+        return self
 
 
 class ClaimRecord(FrozenModel):
@@ -300,15 +326,18 @@ def read_record(artifact: str, budget: str, results: Path = RESULTS) -> Record |
     if not file.is_file():
         return None
     try:
-        found = Record.model_validate_json(file.read_text())
+        found = Record.model_validate_json(read_small(file, MOST_BYTES))
         return found.model_copy(update={"histories": read_histories(histories_path(file))})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise BadSetting(
-            f"{format_path(file)}: {where}: {first['msg']}: write reproduce report {artifact} "
-            f"--budget {budget} --record to make it again"
-        ) from None
+        why = " ".join(ascii(f"{where}: {first['msg']}")[1:-1].split())
+    except ValueError as error:
+        why = str(error)
+    raise BadSetting(
+        f"{format_path(file)}: {why}: write reproduce report {artifact} --budget {budget} --record "
+        "--force to make it again"
+    )
 
 
 def describe_cost(artifact: Artifact, budget: Budget, found: Record | None, startup: float) -> str:
@@ -363,4 +392,4 @@ def final_values(runs: Sequence[Run], read: Iterable[str] = ()) -> dict[str, lis
 
 def round_final(value: float | None) -> float | None:
     """The value to nine significant digits, which is how a record keeps it."""
-    return None if value is None else float(f"{value:.9g}")
+    return None if value is None or abs(value) > LARGEST else float(f"{value:.9g}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Names, Plan
+from bench.reproduce.reading import summary_if_whole, summary_or_none
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.runs.folder import has_ended_run
@@ -71,14 +72,17 @@ def current_plan(
 ) -> Plan:
     """The plan with the runs that are there now, or else in the record `old`.
 
-    Raises BadSetting if the artifact has no such budget, or if a row's settings are refused.
+    A run with a damaged file is left out, with a line on standard error. Raises BadSetting if the
+    artifact has no such budget, or if a row's settings are refused.
     """
     from bench.reproduce.recorded import reusable_runs
 
     check_budget(artifact, budget)
     names = Names(root)
     recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
-    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
+    plan = plans.make_plan(
+        artifact, book, budget, root, names, recorded=recorded, read=summary_if_whole
+    )
     assert plan is not None
     return plan
 
@@ -94,7 +98,7 @@ def largest_budget(artifact: Artifact, book: Book, root: Path, results: Path) ->
     for budget in reversed(budgets):
         if records.record_path(artifact.id, budget, results).is_file():
             return budget
-        plan = plans.make_plan(artifact, book, budget, root, Names(root))
+        plan = plans.make_plan(artifact, book, budget, root, Names(root), read=summary_or_none)
         if plan is not None and any(run.summary for run in plan.runs):
             return budget
     return budgets[-1]

@@ -1,9 +1,15 @@
-"""A run's standing on disk, as tensors and numbers only, so that loading it runs no code."""
+"""A run's standing on disk, as tensors and numbers only, so that loading it runs no code.
+
+The file is an archive of torch.save and, after it, a line with the archive's digest: any bit that
+changes is noticed. Files that are older than the digest end with the archive.
+"""
 
 import io
+import zipfile
 from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -11,7 +17,13 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from bench.core.loop import Standing
 from bench.core.settings import BadSetting
 from bench.core.task import Best
-from bench.runs.files import write_whole
+from bench.runs.files import ADVICE, open_regular, write_whole
+
+MARK = b"\nblake2b "  # stands between the archive and its digest
+DIGEST_SIZE = 16
+MOST_BYTES = 1 << 40
+END = b"PK\x05\x06"  # begins the last record of an archive
+END_SIZE = 22
 
 
 def save(path: Path, name: str, s: Standing) -> None:
@@ -36,16 +48,54 @@ def write_content(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint whole; raises OSError."""
     whole = io.BytesIO()  # torch.save to a file raises no OSError on a full disk
     torch.save(content, whole)
+    digest = blake2b(whole.getbuffer(), digest_size=DIGEST_SIZE).hexdigest()
+    whole.write(MARK + digest.encode())
     write_whole(path, whole.getbuffer())
+
+
+def read_content(path: Path, device: torch.device | None = None) -> dict[str, Any]:
+    """The content of a checkpoint; raises ValueError if it was changed, or torch.load's errors.
+
+    device: where its tensors go; None: where they were.
+    """
+    with open_regular(path, MOST_BYTES) as file:
+        check_digest(file)
+        with zipfile.ZipFile(file) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                raise ValueError("it is packed, so that it may be of any size")
+        file.seek(0)
+        content: dict[str, Any] = torch.load(file, device, weights_only=True)
+    return content
+
+
+def check_digest(file: BinaryIO) -> None:
+    """Raise ValueError if the archive is cut, or is not that of the digest after it."""
+    size = file.seek(0, io.SEEK_END)
+    tail = len(MARK) + 2 * DIGEST_SIZE
+    file.seek(max(0, size - tail))
+    mark, _, noted = file.read().rpartition(MARK)
+    marked = not mark and len(noted) == tail - len(MARK)
+    size -= tail if marked else 0
+    file.seek(max(0, size - END_SIZE))
+    if file.read(len(END)) != END:
+        raise ValueError("it is cut short or changed")
+    if marked:
+        file.seek(0)
+        digest = blake2b(digest_size=DIGEST_SIZE)
+        while size > 0 and (part := file.read(min(size, 1 << 20))):
+            digest.update(part)
+            size -= len(part)
+        if digest.hexdigest().encode() != noted:
+            raise ValueError("it was changed")
 
 
 def rename(path: Path, name: str) -> None:
     """Make a checkpoint, if there is one, that of the run `name`; raises BadSetting."""
     if path.is_file():
         try:
-            content = torch.load(path, weights_only=True)
+            content = read_content(path)
         except Exception as error:  # torch.load's failures on damaged files have no common type
-            raise BadSetting(f"{path} cannot be read ({type(error).__name__})") from None
+            raise BadSetting(f"{path} cannot be read ({describe(error)})") from None
         write_content(path, {**content, "name": name})
 
 
@@ -58,7 +108,7 @@ def load(path: Path, name: str, like: Standing) -> Standing:
     leaves, shape = tree_flatten(like.state)
     device = leaves[0].device
     try:
-        content = torch.load(path, weights_only=True, map_location=device)
+        content = read_content(path, device)
         found = [(leaf.shape, leaf.dtype) for leaf in content["leaves"]]
         check_numbers(content)
         fits = content["name"] == name and found == [(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -75,13 +125,16 @@ def load(path: Path, name: str, like: Standing) -> Standing:
             content.get("table"),  # older checkpoints have no such key
         )
     except Exception as error:  # torch.load's failures on damaged files have no common type
-        raise BadSetting(
-            f"{path} cannot be read ({type(error).__name__}): "
-            "write run.force=true to start again, or delete it"
-        ) from None
+        raise BadSetting(f"{path} cannot be read ({describe(error)}): {ADVICE}") from None
     if not fits:
         raise BadSetting(f"{path} is not of this run: write run.force=true to start again")
     return standing
+
+
+def describe(error: Exception) -> str:
+    """A few words for what is wrong with a checkpoint."""
+    own = type(error) is ValueError
+    return " ".join(str(error).split()) if own else type(error).__name__
 
 
 def check_numbers(content: dict[str, Any]) -> None:

@@ -1,21 +1,35 @@
-"""Reads and writes small files; a file is written whole or not at all, even if the process dies."""
+"""Reads and writes small files; a file is written whole or not at all, even if the process dies.
 
+What is read may come from a stranger: only regular files are opened, up to a size, and what is in
+them has to be plain values of bounded depth and number.
+"""
+
+import errno
 import json
+import math
 import os
-from collections.abc import Set
+import stat
+from collections.abc import Callable, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
 from bench.core.settings import BadSetting
 
+MOST_BYTES = 4_000_000  # of a small file
+MOST_YAML = 200_000  # bytes of a file of settings, which is slower to read
+MOST_DEPTH = 40  # of dictionaries and lists in each other
+MOST_BITS = 1000  # of an integer: more have no float
+ADVICE = "write run.force=true to start again, or remove the folder"
+
 
 def write_whole(path: Path, content: str | memoryview) -> None:
     """Replace a file by one that was written beside it.
 
-    Raises OSError, which names the file; what stood there before is then still there.
+    Raises OSError, which names the file; unless only the folder could not be made to last, what
+    stood there before is then still there.
     """
     new = path.with_name(path.name + ".new")
     try:
@@ -24,6 +38,7 @@ def write_whole(path: Path, content: str | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):  # on a full disk the half-written file would only take room
             new.unlink()
@@ -31,25 +46,184 @@ def write_whole(path: Path, content: str | memoryview) -> None:
         raise
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of a folder's files are on disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot do it
+            raise
+    finally:
+        os.close(number)
+
+
 def write_json(path: Path, values: Any) -> None:
     """Write values as JSON; raises OSError as write_whole does."""
     write_whole(path, json.dumps(values, indent=1) + "\n")
 
 
-def read_json(path: Path, keys: Set[str] = frozenset()) -> Any:
+def open_regular(path: Path, most: int) -> BinaryIO:
+    """A regular file of at most `most` bytes, open to be read.
+
+    Opening never waits, as it would for a pipe. Raises ValueError with the reason, or OSError.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        file = os.fdopen(number, "rb")
+    except OSError:  # a folder
+        os.close(number)
+        raise
+    about = os.fstat(file.fileno())
+    if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+        file.close()
+        regular = stat.S_ISREG(about.st_mode)
+        raise ValueError(f"more than {most:,} bytes" if regular else "not a regular file")
+    return file
+
+
+def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most `most` bytes; raises ValueError or OSError."""
+    with open_regular(path, most) as file:
+        content = file.read(most + 1)
+    if len(content) > most:  # it has grown, or its size is not told, as below /proc
+        raise ValueError(f"more than {most:,} bytes")
+    return content
+
+
+def read_json(
+    path: Path, keys: Set[str] = frozenset(), check: Callable[[dict[str, Any]], None] | None = None
+) -> Any:
     """The object in a JSON file; raises BadSetting if the file is missing or damaged.
 
-    keys: a file that lacks one of them counts as damaged.
+    keys: a file that lacks one of them counts as damaged. check: raises ValueError for an object
+    that counts as damaged.
     """
     try:
-        found = json.loads(path.read_text())
-        if not isinstance(found, dict) or not keys <= set(found):
-            raise ValueError
+        found = json.loads(read_small(path))
+        check_plain(found)
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+        for key in sorted(keys - set(found)):
+            raise ValueError(f"it has no {key}")
+        if check is not None:
+            check(found)
         return found
-    except (ValueError, FileNotFoundError, RecursionError):
-        raise BadSetting(f"{path} is damaged: write run.force=true to start again") from None
+    except (ValueError, FileNotFoundError, IsADirectoryError, RecursionError) as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: Exception) -> BadSetting:
+    """The refusal of a file of a run folder that cannot be read."""
+    named = isinstance(error, OSError | json.JSONDecodeError | UnicodeDecodeError | RecursionError)
+    why = type(error).__name__ if named else str(error)
+    return BadSetting(f"{path} is damaged ({why}): {ADVICE}")
 
 
 def write_yaml(path: Path, values: Any) -> None:
     """Write values as YAML, in their order; raises OSError as write_whole does."""
-    write_whole(path, yaml.safe_dump(values, sort_keys=False))
+    write_whole(path, yaml.dump(values, Dumper=PlainDumper, sort_keys=False))
+
+
+def read_yaml(path: Path) -> Any:
+    """The plain values in a YAML file; raises BadSetting if the file is missing or damaged."""
+    try:
+        text = read_small(path, MOST_YAML).decode()
+        check_events(text)
+        found = yaml.load(text, PlainLoader)
+        check_plain(found)
+        return found
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise damaged(path, ValueError(" ".join(str(problem).split()))) from None
+    except (ValueError, FileNotFoundError, IsADirectoryError, RecursionError) as error:
+        raise damaged(path, error) from None
+
+
+class PlainDumper(yaml.SafeDumper):
+    """A dumper that writes a value as often as it stands there, which `read_yaml` wants."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The loader in C, which is ten times as fast, where there is one; it merges nothing."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Leave `<<` as it is, a key of no known type: merges of merges would grow without end."""
+
+
+def check_events(text: str) -> None:
+    """Raise ValueError if YAML has an alias, or is too deep for the loader in C.
+
+    That loader dies of deep nesting; the stream of events has none.
+    """
+    depth = 0
+    for event in yaml.parse(text, PlainLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"an alias, *{event.anchor}")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MOST_DEPTH:
+                raise ValueError("nested too deeply")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def check_plain(found: Any) -> None:
+    """Raise ValueError unless a value is made of numbers, texts, lists and dictionaries by text.
+
+    Integers have to have a float and texts to be Unicode that can be written; depth is
+    bounded.
+    """
+    level = [found]
+    for _ in range(MOST_DEPTH):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                for key in value:
+                    check_text(key)
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            else:
+                check_leaf(value)
+        if not below:
+            return
+        level = below
+    raise ValueError("nested too deeply")
+
+
+def check_leaf(value: Any) -> None:
+    """Raise ValueError unless a value is None, a number that has a float, or a text."""
+    if isinstance(value, str):
+        check_text(value)
+    elif isinstance(value, int):
+        if value.bit_length() > MOST_BITS:
+            raise ValueError(f"an integer of {value.bit_length():,} bits")
+    elif value is not None and not isinstance(value, float):
+        raise ValueError(f"a value of type {type(value).__name__}")
+
+
+def check_text(value: Any) -> None:
+    """Raise ValueError unless a value is a text that can be written."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.40} stands for a text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{value!a:.40} is no text") from None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, or None, which stands for one that is not finite."""
+    if type(value) is int:
+        return value.bit_length() <= MOST_BITS
+    return value is None or type(value) is float
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return value is not None and is_number(value) and math.isfinite(value)

@@ -12,27 +12,27 @@
 The folder alone tells what became of a run, whichever process made it.
 """
 
+import os
 import shutil
 import socket
 from collections.abc import Iterator, Mapping, Set
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from bench.core.settings import BadSetting
-from bench.runs import lock
-from bench.runs.files import read_json, write_json, write_yaml
-from bench.runs.history import History, keep_rows, read_rows
+from bench.runs import lock, shapes
+from bench.runs.files import damaged, read_json, read_yaml, write_json, write_yaml
+from bench.runs.history import History, keep_rows, read_rows, sample_rows
 
 SUMMARY, STATUS, CHECKPOINT, VIEW = "summary.json", "status.json", "checkpoint.pt", "view.json"
 HISTORY, ENVIRONMENT, CONFIG = "history.jsonl", "environment.json", "config.yaml"
 # A run that starts again removes the files in this order. The summary is the first, so that a
 # process that is killed meanwhile does not leave the folder of a run that seems to have ended.
 FILES = (SUMMARY, STATUS, CHECKPOINT, VIEW, HISTORY, ENVIRONMENT, CONFIG)
+DEPTH = 12  # of a run folder below the place where it is looked for
 SWEEP_SUMMARY = "sweep.summary.json"  # how each run of a sweep ended, in the sweep's own folder
 
 
@@ -91,9 +91,24 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """How the run ended; None if it has not. Raises BadSetting if the file is damaged."""
-        if not (self.path / SUMMARY).is_file():
+        file = self.path / SUMMARY
+        if not os.path.lexists(file):
             return None
-        found: dict[str, Any] = read_json(self.path / SUMMARY, {"status", "reason", "last"})
+        check = partial(shapes.check_fields, fields=shapes.SUMMARY)
+        found: dict[str, Any] = read_json(file, {"status", "reason", "last"}, check)
+        return found
+
+    def shown_summary(self) -> dict[str, Any] | None:
+        """The summary with all that is shown of a run; None if the run has not ended.
+
+        Raises BadSetting if the file is damaged or lacks something.
+        """
+        found = self.summary()
+        if found is not None:
+            try:
+                shapes.check_shown(found)
+            except ValueError as error:
+                raise damaged(self.path / SUMMARY, error) from None
         return found
 
     def status_note(self) -> dict[str, Any]:
@@ -102,19 +117,37 @@ class RunFolder:
         The note is empty if the run never stopped so, or if the file is damaged.
         """
         try:
-            found = read_json(self.path / STATUS, {"status", "reason"})
+            check = partial(shapes.check_fields, fields=shapes.STATUS)
+            found = read_json(self.path / STATUS, {"status", "reason"}, check)
         except (BadSetting, OSError):
             return {}
         return dict(found)
 
     def history(self) -> list[dict[str, Any]]:
-        """The rows, without a last one that was cut short when the process was killed."""
+        """The rows, without a last one that was cut short when the process was killed.
+
+        Raises BadSetting, which names the row, if one was changed, doubled or taken out.
+        """
         return read_rows(self.path / HISTORY)
 
-    def config(self) -> dict[str, Any]:
-        """Every setting of the run, as config.yaml has it."""
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # that in C is ten times as fast
-        found: dict[str, Any] = yaml.load((self.path / CONFIG).read_text(), loader)
+    def history_sample(self, most: int) -> list[dict[str, Any]]:
+        """At most `most` rows, evenly spread, the first and last among them.
+
+        The file is read as a stream, and rows between these are not looked at. Raises BadSetting.
+        """
+        return sample_rows(self.path / HISTORY, most)
+
+    def config(self, keys: Set[str] = frozenset()) -> dict[str, Any]:
+        """Every setting of the run, as config.yaml has it.
+
+        Raises BadSetting if the file is damaged or lacks one of these keys.
+        """
+        file = self.path / CONFIG
+        found: dict[str, Any] = read_yaml(file)
+        try:
+            shapes.check_config(found, keys)
+        except ValueError as error:
+            raise damaged(file, error) from None
         return found
 
     def environment(self, keys: Set[str] = frozenset()) -> dict[str, Any]:
@@ -122,13 +155,14 @@ class RunFolder:
 
         Raises BadSetting if the file is damaged or lacks one of these keys.
         """
-        found: dict[str, Any] = read_json(self.path / ENVIRONMENT, keys)
+        check = partial(shapes.check_fields, fields=shapes.ENVIRONMENT)
+        found: dict[str, Any] = read_json(self.path / ENVIRONMENT, keys, check)
         return found
 
     def view(self) -> dict[str, Any] | None:
-        """The picture of the run's end; None if there is none."""
+        """The picture of the run's end; None if there is none. Raises BadSetting."""
         file = self.path / VIEW
-        return read_json(file) if file.is_file() else None
+        return read_json(file, check=shapes.check_view) if os.path.lexists(file) else None
 
     def owner(self) -> str | None:
         """The process that writes the folder now, in words; None if there is none."""
@@ -237,10 +271,29 @@ def folder_at(path: Path) -> RunFolder:
 
 
 def folders_below(place: Path) -> Iterator[RunFolder]:
-    """Every run folder with settings and rows, at or below the folder `place`, sorted by path."""
-    for history in sorted(place.rglob(HISTORY)):
-        if (history.parent / CONFIG).is_file():
-            yield folder_at(history.parent.absolute() if len(history.parts) < 4 else history.parent)
+    """Every run folder with settings and rows, at or below the folder `place`, sorted by path.
+
+    Links to folders are not followed, and folders deeper than `DEPTH` are left out.
+    """
+    for folder in sorted(_with_history(place)):
+        if os.path.lexists(folder / CONFIG):
+            yield folder_at(folder.absolute() if len(folder.parts) < 3 else folder)
+
+
+def _with_history(place: Path) -> Iterator[Path]:
+    """The folders at or below `place` that have a history, in any order."""
+    waiting = [(place, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name == HISTORY:
+                        yield folder
+                    elif depth < DEPTH and entry.is_dir(follow_symlinks=False):
+                        waiting.append((folder / entry.name, depth + 1))
+        except PermissionError:
+            continue
 
 
 def has_ended_run(root: Path) -> bool:

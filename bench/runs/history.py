@@ -1,46 +1,186 @@
-"""Reads and writes a run's history: a row, as a line of JSON, for each measurement."""
+"""Reads and writes a run's history: a row, as a line of JSON, for each measurement.
+
+A line ends with a digest over its row and the digest of the line before. A row that was changed,
+doubled or taken out breaks this chain, while a last line that a kill cut short does not. Histories
+that are older than the digests have none.
+"""
 
 import json
 import math
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
-from bench.runs.files import write_whole
+from bench.runs.files import ADVICE, check_text, damaged, is_number, open_regular, write_whole
+
+MOST_BYTES = 2_000_000_000  # of a history
+MOST_LINE = 1_000_000  # bytes of a row
+MOST_ROWS = 300_000  # that are read whole; a sample is taken of more
+DIGEST = re.compile(rb', "digest": "([0-9a-f]{16})"\}$')
+
+
+class Line(NamedTuple):
+    """A line of a history.
+
+    row: None if the line is damaged. text: the row alone, without digest. cut: whether the line has
+    no end, so that a kill may have cut it short.
+    """
+
+    row: dict[str, Any] | None
+    text: bytes
+    digest: str | None
+    cut: bool
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a history, up to the first damaged line: a kill may cut the last one short."""
-    rows = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not (isinstance(row, dict) and type(row.get("step")) is int):
-            break
-        rows.append(row)
+    """The rows of a history, without a last one that was cut short by a kill.
+
+    Raises BadSetting, which names the first bad row, if the file was changed.
+    """
+    rows: list[dict[str, Any]] = []
+    for line in checked_lines(path):
+        rows.append(line.row or {})
+        if len(rows) > MOST_ROWS:
+            raise BadSetting(f"{path} has more than {MOST_ROWS:,} rows: {ADVICE}")
     return rows
+
+
+def sample_rows(path: Path, most: int) -> list[dict[str, Any]]:
+    """At most `most` rows, evenly spread, the first and last among them.
+
+    Only these are parsed, and the chain of digests is not checked. Raises BadSetting.
+    """
+    count, last = 0, Line(None, b"", None, cut=True)
+    for text in raw_lines(path):
+        count, last_text = count + 1, text
+    if not count:
+        return []
+    last = parse_line(last_text)
+    if last.row is None:
+        count -= 1  # cut short by a kill
+    wanted = set(range(count))
+    if count > most:
+        wanted = {round(i * (count - 1) / (most - 1)) for i in range(most)}
+    rows = []
+    for i, text in enumerate(raw_lines(path)):
+        if i in wanted:
+            row = parse_line(text).row
+            if row is None:
+                raise bad_row(path, i + 1, "cannot be read")
+            rows.append(row)
+    return rows
+
+
+def checked_lines(path: Path) -> Iterator[Line]:
+    """The lines of a history, but for a last one that was cut short.
+
+    Raises BadSetting, which names the row, at the first that cannot be read, that is not of a later
+    step than the one before, or whose digest is not that of the row and those before it.
+    """
+    before, step, chained = "", -1, False
+    lines = enumerate(raw_lines(path), 1)
+    for number, text in lines:
+        line = parse_line(text)
+        if number == 1:
+            chained = line.digest is not None
+        expected = chain(before, line.text) if chained else None
+        if line.row is None or line.digest != expected:
+            if line.cut or (not chained and next(lines, None) is None):
+                return
+            word = "cannot be read" if line.row is None else "was changed, or one before it is gone"
+            raise bad_row(path, number, word)
+        if line.row["step"] <= step:
+            raise bad_row(path, number, "is not of a later step than the one before")
+        before, step = expected or "", line.row["step"]
+        yield line
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, none if there is no such file; raises BadSetting."""
+    try:
+        with open_regular(path, MOST_BYTES) as file:
+            while text := file.readline(MOST_LINE + 1):
+                if len(text) > MOST_LINE:
+                    raise ValueError(f"a line of more than {MOST_LINE:,} bytes")
+                yield text
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise damaged(path, ValueError("a link to nothing")) from None
+    except (ValueError, IsADirectoryError) as error:
+        raise damaged(path, error) from None
+
+
+def bad_row(path: Path, number: int, word: str) -> BadSetting:
+    """The refusal of a row."""
+    return BadSetting(f"{path}: row {number} {word}: {ADVICE}")
+
+
+def parse_line(text: bytes) -> Line:
+    """A line of the file, taken apart."""
+    cut = not text.endswith(b"\n")
+    text = text.rstrip(b"\r\n")
+    found = DIGEST.search(text)
+    digest = found[1].decode() if found else None
+    if found:
+        text = text[: found.start()] + b"}"
+    try:
+        row = json.loads(text)
+        good = isinstance(row, dict) and type(row.get("step")) is int and row["step"] >= 0
+        if not (good and all(map(is_number, row.values()))):
+            raise ValueError
+        if b"\\" in text or not text.isascii():
+            for key in row:
+                check_text(key)
+    except (ValueError, RecursionError):
+        row = None
+    return Line(row, text, digest, cut)
+
+
+def chain(before: str, text: bytes) -> str:
+    """The digest of a row after a row with the digest `before`, which is empty for the first."""
+    return blake2b(before.encode() + text, digest_size=8).hexdigest()
+
+
+def chained_line(digest: str, text: bytes) -> bytes:
+    """A row's line with its digest."""
+    return text[:-1] + b', "digest": "' + digest.encode() + b'"}\n'
 
 
 def keep_rows(path: Path, upto: int, every: int) -> None:
     """Remove the rows of steps after `upto`, which a run measured after its last checkpoint.
 
-    every: steps between rows. Raises BadSetting if an earlier row is missing: rows are on disk
-    before the checkpoint is, so that somebody must have changed the file.
+    every: steps between rows. Rows without digests get theirs. Raises BadSetting, before anything
+    is changed, if an earlier row was changed or is missing: rows are on disk before the checkpoint
+    is, so that somebody must have changed the file. A damaged row after `upto` has a line on
+    standard error, and is measured again like all of these.
     """
-    rows = [row for row in read_rows(path) if row["step"] <= upto]
-    there = {row["step"] for row in rows}
-    gone = next((step for step in range(0, upto + 1, every) if step not in there), None)
+    kept, digest, there = bytearray(), "", set[int]()
+    wanted = range(0, upto + 1, every)
+    try:
+        for line in checked_lines(path):
+            step = (line.row or {})["step"]
+            if step > upto:
+                break
+            there.add(step)
+            digest = chain(digest, line.text)
+            kept += chained_line(digest, line.text)
+    except BadSetting as error:
+        if not there.issuperset(wanted):
+            raise
+        print(f"bench: {str(error).removesuffix(ADVICE)}it is measured again", file=sys.stderr)
+    gone = next((step for step in wanted if step not in there), None)
     if gone is not None:
         raise BadSetting(
             f"{path} has lost rows, that of step {gone} first, and its checkpoint is of step "
-            f"{upto}: write run.force=true to start again"
+            f"{upto}: {ADVICE}"
         )
-    write_whole(path, "".join(as_line(row) for row in rows))
+    write_whole(path, memoryview(kept))
 
 
 class History:
@@ -48,11 +188,16 @@ class History:
 
     def __init__(self, path: Path):
         self.path = path
+        self.digest = ""
+        for text in raw_lines(path):
+            self.digest = parse_line(text).digest or ""
         self.file = path.open("ab", buffering=0)
 
     def add(self, values: dict[str, Any]) -> None:
         """Write a row; no part of the row stays in a buffer of this process."""
-        row = memoryview(as_line(values).encode())
+        text = as_line(values).encode()[:-1]
+        self.digest = chain(self.digest, text)
+        row = memoryview(chained_line(self.digest, text))
         with self.name_in_errors():
             while row:
                 row = row[self.file.write(row) :]
@@ -84,5 +229,5 @@ def replace_nonfinite(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_line(row: Mapping[str, Any]) -> str:
-    """A row as a line of the file."""
+    """A row as a line, without digest."""
     return json.dumps(replace_nonfinite(row)) + "\n"

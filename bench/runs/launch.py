@@ -148,7 +148,8 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
         def report_end(quiet: bool) -> int:
             if not quiet:
                 remark = "nothing to do: this run is finished (run.force=true does it again)"
-                show_summary(summary, folder.path, describe_code_change(config, folder) or remark)
+                shown = folder.shown_summary() or summary
+                show_summary(shown, folder.path, describe_code_change(config, folder) or remark)
             return exit_code(summary)
 
         return report_end

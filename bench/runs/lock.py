@@ -64,7 +64,7 @@ def hold(folder: Path) -> Iterator[None]:
 def holder(folder: Path) -> str | None:
     """The process that writes the folder now, in words; None if there is none."""
     try:
-        file = os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW)
+        file = os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -116,8 +116,9 @@ def _owner(file: int) -> str:
     """What the file says of the process that has locked it, in words."""
     try:
         owner = json.loads(os.pread(file, 1000, 0))
-        return f"process {owner['process']} on {owner['host']} since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+        text = f"process {owner['process']} on {owner['host']} since {owner['since']}"
+        return text if text.isprintable() else "another process"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"
 
 

@@ -41,7 +41,7 @@ def rename(root: Path) -> Iterator[Renaming]:
             config = update(folder.config())
             version = version_when_made(folder.environment())
             new = RunFolder(folder.root, name(complete(config), version))
-        except (BadSetting, OSError, yaml.YAMLError) as error:
+        except (BadSetting, OSError) as error:
             yield Renaming(folder.name, "?", " ".join(str(error).split()))
             continue
         if new.name == folder.name:

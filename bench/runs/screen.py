@@ -93,8 +93,9 @@ def show_summary(summary: dict[str, Any], folder: Path, remark: str = "") -> Non
 
 def summary_line(summary: dict[str, Any]) -> str:
     """The end of a run in one line: its name, with the metric's last value or why it diverged."""
-    value = summary["last"][summary["metric"]]
+    metric = summary.get("metric", "step")  # a foreign summary may lack it
+    value = summary["last"].get(metric)
     end = summary["reason"] or (
-        f"{summary['metric'].replace('_', ' ')} {'not finite' if value is None else f'{value:.4g}'}"
+        f"{metric.replace('_', ' ')} {'not finite' if value is None else f'{value:.4g}'}"
     )
     return f"{summary['name']}: {end}"

@@ -216,7 +216,7 @@ def outcome_line(job: Job) -> str:
     state = job.state()
     summary = job.folder.summary() if state.has_ended else None
     if summary is not None:
-        return summary_line(summary)
+        return summary_line({"name": job.folder.name, **summary})
     return f"{job.folder.name}: {state.status}" + (f": {state.reason}" if state.reason else "")
 
 

@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +37,24 @@ def load_plain(file: Path | bytes) -> Any:
     ALLOWED lists, before anything of it is called."""
     content = file if isinstance(file, bytes) else file.read_bytes()
     return ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+
+
+def unpack(file: Path, most: int) -> Iterator[bytes]:
+    """The content of a file that is packed by zlib, in parts.
+
+    Raises ValueError if the file is larger than `most` bytes, packed or not, or cut short, OSError,
+    and zlib.error.
+    """
+    if not file.is_file() or file.stat().st_size > most:
+        raise ValueError(f"it is no file of at most {most:,} bytes")
+    unpacker, size = zlib.decompressobj(), 0
+    with file.open("rb") as packed:
+        while not unpacker.eof:
+            given = unpacker.unconsumed_tail or packed.read(1 << 20)
+            part = unpacker.decompress(given, 1 << 24)
+            size += len(part)
+            if size > most:
+                raise ValueError(f"it has more than {most:,} bytes when it is unpacked")
+            if not (given or part):
+                raise ValueError("it is cut short")
+            yield part

@@ -1,6 +1,7 @@
 """Tabular data sets with classes, from `data.root`, and digits, which scikit-learn brings along."""
 
 import hashlib
+import zlib
 from pathlib import Path
 from typing import Literal
 
@@ -9,8 +10,11 @@ from torch import Tensor
 
 from bench.core.settings import BadSetting
 from bench.core.task import Context
+from tasks.data.pickles import unpack
 
 TableName = Literal["digits", "covertype", "aloi", "sensorless"]
+COVERTYPE = 581_012, 54  # rows and columns
+HEADER = 10_000  # bytes that a pickled array may have beside its values
 LIBSVM = {"aloi": "aloi.scale", "sensorless": "Sensorless.scale"}  # below data.root/libsvm
 
 
@@ -29,6 +33,7 @@ def table(name: TableName, context: Context) -> tuple[Tensor, Tensor, dict[str, 
         sources = {"sklearn.datasets.load_digits": checksum}
     elif name == "covertype":
         home = context.data_root / "scikit_learn_data"
+        refuse_large(home / "covertype")
         try:
             found = fetch_covtype(data_home=str(home), download_if_missing=context.download)
         except OSError as error:
@@ -48,6 +53,25 @@ def table(name: TableName, context: Context) -> tuple[Tensor, Tensor, dict[str, 
             raise BadSetting(f"task.source={name}: {file}: {error}") from None
         features, sources = sparse.toarray(), {file.name: hashlib.sha256(content).hexdigest()}
     return torch.from_numpy(features).float(), torch.from_numpy(classes).long(), sources
+
+
+def refuse_large(folder: Path) -> None:
+    """Raises BadSetting if a file that scikit-learn keeps Covertype in is larger than it can be.
+
+    scikit-learn unpickles these files, whose bytes depend on the versions that wrote them: no
+    checksum of theirs is published, and a foreign one can run code. SECURITY.md says so.
+    """
+    n, d = COVERTYPE
+    for name, size in (("samples_py3", 8 * n * d), ("targets_py3", 4 * n)):
+        file = folder / name
+        try:
+            for _ in unpack(file, size + HEADER) if file.exists() else ():
+                pass
+        except (ValueError, OSError, zlib.error) as error:
+            raise BadSetting(
+                f"task.source=covertype: {file} is not as scikit-learn keeps it ({error}): delete "
+                "it and write data.download=true"
+            ) from None
 
 
 def _absent(name: str, place: Path, why: str) -> BadSetting:
