@@ -2,13 +2,18 @@
 
 import json
 import os
+import re
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 NAME = "bilevel-bench"
+# what would run a program, against a repository whose own configuration asks for it
+NO_PROGRAMS = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never")
+FILTER = re.compile(r"filter\..*\.(clean|process|required)", re.DOTALL)
 BUILT = Path(__file__).with_name("commit.json")  # scripts/commit_hook.py writes it into a wheel
 
 
@@ -36,12 +41,12 @@ def commit_of_checkout(folder: Path) -> dict[str, Any] | None:
     A wheel may be installed in an environment that lies within the repository of another project,
     whose commit would be wrong here. scripts/commit_hook.py calls this function too.
     """
-    # Git sets these for its hooks, where they name the repository of the hook.
-    named = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
-    variables = {key: value for key, value in os.environ.items() if key not in named}
+    # Git's own variables name other repositories, within its hooks, and can name programs to run.
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    variables |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}  # it only looks
 
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
+    def git(*arguments: str, off: Sequence[str] = NO_PROGRAMS) -> str:
+        command = ["git", "-C", str(folder), *options(off), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
         return done.stdout.strip()
 
@@ -49,10 +54,21 @@ def commit_of_checkout(folder: Path) -> dict[str, Any] | None:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.resolve():
             return None
         git("ls-files", "--error-unmatch", "bench/about.py")
-        changed = git("status", "--porcelain", "--", ".", ":(exclude)results")
+        # `git status` runs the filters of changed files, whose names are anybody's
+        keys = git("config", "--name-only", "--list").splitlines()
+        filters = [f"{key}=" for key in {*keys} if FILTER.fullmatch(key)]
+        changed = git(
+            "status", "--porcelain", "--ignore-submodules=all", "--", ".", ":(exclude)results",
+            off=(*NO_PROGRAMS, *filters),
+        )  # fmt: skip
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.CalledProcessError):
         return None  # there is no repository, or git is not installed
+
+
+def options(settings: Sequence[str]) -> list[str]:
+    """Options of git for settings that hold against those of every file."""
+    return [word for setting in settings for word in ("-c", setting)]
 
 
 def commit_of_build(file: Path) -> dict[str, Any] | None:

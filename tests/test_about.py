@@ -81,6 +81,52 @@ def test_a_checkout_is_known_by_a_link_and_within_a_hook_of_another(
     assert found["commit"] == commit
 
 
+PROGRAMS = {  # settings of a repository that would have `git status` run MARK
+    "a monitor of files": "[core]\n\tfsmonitor = MARK\n",
+    "a hook": "[core]\n\thooksPath = HOOKS\n",
+    "a filter": '[filter "a.b"]\n\tclean = MARK\n\trequired = true\n',
+    "a filter that stays": '[filter "x"]\n\tprocess = MARK\n\trequired = true\n',
+    "a filter elsewhere": "[include]\n\tpath = more\n",
+}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_what_a_repository_asks_for_is_not_run(case: str, repository: Git, tmp_path: Path) -> None:
+    mark, program = tmp_path.parent / f"{tmp_path.name}-executed", tmp_path / ".git" / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    program.chmod(0o755)
+    (tmp_path / ".git" / "hooks2").mkdir()
+    shutil.copy(program, tmp_path / ".git" / "hooks2" / "post-index-change")
+    text = PROGRAMS[case].replace("MARK", str(program))
+    text = text.replace("HOOKS", str(tmp_path / ".git" / "hooks2"))
+    with (tmp_path / ".git" / "config").open("a") as config:
+        config.write(text)
+    (tmp_path / ".git" / "more").write_text(f'[filter "x"]\n\tclean = {program}\n')
+    name = "a.b" if case == "a filter" else "x"
+    (tmp_path / ".git" / "info" / "attributes").write_text(f"*.py filter={name}\n")
+    os.utime(tmp_path / "bench" / "about.py", (1, 1))  # so that git reads it again
+    found = about.commit_of_checkout(tmp_path)
+    assert found is not None
+    assert not found["dirty"]
+    assert not mark.exists()
+    os.utime(tmp_path / "bench" / "about.py", (2, 2))
+    subprocess.run(["git", "-C", tmp_path, "status"], capture_output=True)
+    assert mark.exists(), "git itself would not have run it: the test tests nothing"
+
+
+def test_variables_of_git_run_nothing(
+    repository: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path.parent / f"{tmp_path.name}-executed"
+    variables = {"COUNT": "1", "KEY_0": "core.fsmonitor", "VALUE_0": f"touch {mark} #"}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    found = about.commit_of_checkout(tmp_path)
+    assert found is not None
+    assert not found["dirty"]
+    assert not mark.exists()
+
+
 def test_a_repository_around_a_copy_is_not_its_own(repository: Git, tmp_path: Path) -> None:
     """An environment lies in it, or its top itself is where somebody has put the copy."""
     inside = tmp_path / "env" / "site-packages"
