@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bench.core.settings import Count, Natural, Positive
 from bench.runs import exit_codes, stop
 from bench.sweeps.jobs import Job, is_lost, is_preempted, make_job
-from bench.sweeps.slurm import Queue, Submitted, slurm_executor
+from bench.sweeps.slurm import Queue, Submitted, check_options, slurm_executor
 from bench.sweeps.workers import make_with_workers
 
 ReportEnd = Callable[[Job], None]
@@ -106,11 +106,13 @@ def slurm(
 
     minutes: the time limit of a SLURM job. signal: seconds before the limit at which its runs are
     told to save. requeues: how often a job may be submitted again. at_once: SLURM jobs that may run
-    at the same time. options: further options of sbatch.
+    at the same time. options: further options of sbatch (bench.sweeps.slurm.OPTIONS).
+    Raises BadSetting.
 
     hydra-submitit-launcher is not used: it composes each configuration again in its job, cannot
     pack several runs into one job, and stops waiting when the first job dies.
     """
+    check_options({"partition": partition, **(options or {})})
     given = {
         "partition": partition,
         "gpus_per_node": gpus or None,

@@ -1,10 +1,12 @@
 """Talks to SLURM: submits jobs by submitit, and asks squeue whether they have ended."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,40 @@ from bench.core.settings import BadSetting
 IGNORE_SIGNAL = """sh -c 'trap "" USR2; exec "$0" "$@"'"""
 
 
+# What a configuration may ask sbatch for: which machines, when, on whose account. Other options
+# would have SLURM write files (output, chdir), set variables (export) or run programs (prolog).
+OPTIONS = (
+    "account", "begin", "clusters", "constraint", "contiguous", "deadline", "exclude", "exclusive",
+    "gres", "hint", "licenses", "mail-type", "mail-user", "mem-per-cpu", "mem-per-gpu", "nice",
+    "nodelist", "partition", "priority", "qos", "reservation", "switches", "threads-per-core",
+    "time-min", "tmp", "wckey",
+)  # fmt: skip
+WORD = re.compile(r"[A-Za-z0-9_.,:/@=+%&|*\[\]()-]+")  # no blank, quote, $ or control character
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise BadSetting unless these are options of sbatch that we know, each with a plain value.
+
+    Each becomes a line `#SBATCH --option=value` of the script that SLURM runs, where a line break
+    would begin a command.
+    """
+    for option, value in options.items():
+        key = "partition" if option == "partition" else f"options.{option}"
+        where = f"hydra.launcher.{key}"
+        if str(option).replace("_", "-") not in OPTIONS:
+            raise BadSetting(f"{where}: no such option; there is {', '.join(OPTIONS)}")
+        word = isinstance(value, str) and WORD.fullmatch(value)
+        if not (word or value is None or isinstance(value, int | float)):
+            raise BadSetting(f"{where}={value}: write one word, without blanks and quotes")
+
+
 def slurm_executor(folder: Path, requeues: int) -> Any:
     """submitit's executor; raises BadSetting if there is no submitit or no SLURM.
 
     folder: for submitit's files. requeues: how often submitit may requeue a job at its time limit.
     """
+    if not str(folder).isprintable():
+        raise BadSetting(f"run.root={folder}: a script of SLURM cannot name this folder")
     try:
         import submitit
     except ImportError:
