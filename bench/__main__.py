@@ -1,4 +1,9 @@
-from bench.main import main
+"""`python -m bench` is the command `bench`."""
+
+from bench.search_path import leave_current_folder
 
 if __name__ == "__main__":
+    leave_current_folder()
+    from bench.main import main  # the packages that it imports are this project's now
+
     main()

@@ -1,5 +1,9 @@
 """`python -m bench.reproduce` is the command `reproduce`."""
 
-from bench.reproduce.cli import main
+from bench.search_path import leave_current_folder
 
-main()
+if __name__ == "__main__":
+    leave_current_folder()
+    from bench.reproduce.cli import main  # the packages that it imports are this project's now
+
+    main()

@@ -41,6 +41,7 @@ from bench.reproduce.standing import (
     read_records,
 )
 from bench.reproduce.terminal import err, out
+from bench.search_path import keep_children_out
 
 app = typer.Typer(
     add_completion=False,
@@ -321,6 +322,7 @@ app.command()(judge_commands.rejudge)
 
 def main() -> None:
     """Run the command `reproduce`: a refusal is one line and exit code 2."""
+    keep_children_out()
     try:
         code = app(standalone_mode=False) or OK  # not standalone: it returns typer.Exit's code
         if code == INTERRUPTED:  # typer's word for KeyboardInterrupt

@@ -1,0 +1,72 @@
+"""The current folder, which anybody may have filled, is no place from which modules come."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import search_path
+from bench.sweeps.workers import Worker
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A folder with packages and modules that tell of it if they are imported."""
+    told = f"open({str(tmp_path / 'executed')!r}, 'w')"
+    for package in ("conf", "tasks", "algorithms", "hydra_plugins"):
+        (tmp_path / "there" / package).mkdir(parents=True)
+        (tmp_path / "there" / package / "__init__.py").write_text(told)
+    for module in ("multiprocessing", "yaml", "hydra", "signal", "typer", "joblib"):
+        (tmp_path / "there" / f"{module}.py").write_text(told)
+    return tmp_path / "there"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("bench", "--cfg", "job", "task=toy_minimax"), "_target_: tasks.toy.toy_minimax"),
+        (("bench.reproduce", "list", "bome/fig3_starts"), "bome/fig3_starts"),
+    ],
+)
+def test_both_commands_use_this_project_from_any_folder(
+    command: tuple[str, ...], said: str, foreign: Path, tmp_path: Path
+) -> None:
+    variables = os.environ | {"PYTHONPATH": str(ROOT), "BENCH_RUNS": str(tmp_path / "runs")}
+    variables.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=foreign, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_worker_looks_for_nothing_in_the_current_folder(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(foreign)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    search_path.keep_children_out()
+    worker = Worker()
+    worker.dismiss()
+    assert worker.process.exitcode == 0
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "safe", "dropped"),
+    [("there", False, True), ("", False, True), (str(ROOT), False, False), ("there", True, False)],
+)
+def test_the_folder_that_python_put_first_is_dropped(
+    first: str, safe: bool, dropped: bool, foreign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless this project is in it, or Python was told to put none there."""
+    monkeypatch.chdir(foreign)
+    monkeypatch.setattr(sys, "path", [first, "rest"])
+    monkeypatch.setattr(search_path, "safe_path", lambda: safe)
+    search_path.leave_current_folder()
+    assert sys.path == (["rest"] if dropped else [first, "rest"])
