@@ -27,6 +27,11 @@ def is_optional_text(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
+def is_number_of_threads(value: Any) -> bool:
+    """Whether torch would take a value for a number of threads."""
+    return is_count(value) and 1 <= value < 2**15
+
+
 def is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -123,7 +128,7 @@ ENVIRONMENT: dict[str, Fits] = {
     "cpu_capability": is_optional_text,
     "gpu": is_optional_text,
     "device": is_text,
-    "threads": is_count,
+    "threads": is_number_of_threads,
     "data": is_text_table,
     "compile": is_flag,
     "lanes": is_texts,
