@@ -1,28 +1,41 @@
-"""Refuses configurations that would make Hydra itself call foreign code.
+"""Refuses configurations that would have Hydra do anything but compose and sweep.
 
-Hydra does so before this suite sees the configuration: its own settings, which every file of a
-configuration folder may change, name callbacks, a sweeper and handlers of logs. Only the names
-listed here are allowed. The names of tasks, algorithms, loggers and launchers are checked later,
-by bench.core.settings.locate.
+Hydra acts on its own node, `hydra`, before this suite sees the configuration: it sets environment
+variables, opens log files, makes folders, calls callbacks. Every file of a configuration folder may
+change that node. So the node must be what this project's own files make of it, but for the few
+settings below. Tasks, algorithms, loggers and launchers are checked by bench.core.settings.locate.
 """
 
 from collections.abc import Iterator
 from functools import wraps
+from importlib.resources import files
+from operator import itemgetter
 from typing import Any
 
 import yaml
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
+from bench.core.resolvers import VARIABLES, leaves, refusal
 from bench.hydra_parts import ConfigLoaderImpl
 
-SWEEPERS = (
-    "hydra_plugins.bilevel_bench.Sweep",
-    "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
+FREE = ("launcher", "verbose", "job.name")  # what a configuration may choose
+FILLED = (  # by Hydra
+    "overrides",
+    "mode",
+    "runtime.choices",
+    "runtime.config_sources",
+    "runtime.cwd",
+    "job.config_name",
+    "job.override_dirname",
 )
-HANDLERS = ("logging.StreamHandler", "logging.FileHandler", "logging.Formatter")
-STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+OF_PLACES = "write run.root=... for where run folders go"
+ADVICE = {"run": OF_PLACES, "sweep": OF_PLACES, "output_subdir": OF_PLACES}
+
+_defaults: dict[bool, dict[str, Any]] = {}  # of Hydra's node: with our configuration, without
 
 
 def install() -> None:
@@ -35,48 +48,87 @@ def install() -> None:
     def load_and_check(self: ConfigLoaderImpl, *arguments: Any, **named: Any) -> DictConfig:
         try:
             cfg = compose(self, *arguments, **named)
+            with_ours = named.get("config_name", *arguments[:1]) is not None
+            if with_ours not in _defaults:
+                _defaults[with_ours] = own_node(compose, self, with_ours)
         except OmegaConfBaseException:  # some are ValueErrors too, but bench.main explains all
             raise
         except RecursionError:
             raise HydraException("the configuration: a value contains itself") from None
-        except (yaml.YAMLError, ValueError, TypeError) as error:
+        except KeyError as error:  # Hydra copies variables for hydra.job.env_copy while it composes
+            raise HydraException(f"the configuration: there is no {error}") from None
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
             raise HydraException(f"the configuration: {' '.join(str(error).split())}") from None
-        refuse_foreign(cfg)
+        refuse_foreign(cfg, _defaults[with_ours])
         return cfg
 
+    def stay(self: ConfigLoaderImpl, *arguments: Any) -> None:
+        """In place of following hydra.searchpath, which may import any package."""
+
     ConfigLoaderImpl.load_configuration = load_and_check  # type: ignore[method-assign]
+    ConfigLoaderImpl._process_config_searchpath = stay  # type: ignore[method-assign,assignment]
+    # a list of defaults is resolved while Hydra composes, before anything can be looked at
+    OmegaConf.register_new_resolver("oc.env", own_variable, replace=True)
 
 
-def refuse_foreign(cfg: DictConfig) -> None:
-    """Raise HydraException, in one line, if Hydra's settings name code that is not allowed."""
-    own = OmegaConf.to_container(cfg.hydra, resolve=False)
-    assert isinstance(own, dict)
-    for path, key, value in leaves(own, "hydra"):
-        inside = path.split(".")[1]
-        wrong = (
-            (inside == "callbacks")
-            or (key == "_target_" and inside not in ("launcher", "sweeper"))
-            or (path == "hydra.sweeper._target_" and value not in SWEEPERS)
-            or (inside == "sweeper" and "." in path.removeprefix("hydra.sweeper."))
-            or (inside == "sweeper" and "${" in str(value))
-            or (inside.endswith("_logging") and names_code(key, value))
-        )
-        if wrong:
-            raise HydraException(f"{path}={value}: only what this project brings may be called")
+def own_variable(name: str, *default: Any) -> Any:
+    """The resolver oc.env for the variables of this project; raises ValueError for others."""
+    if name not in VARIABLES:
+        raise ValueError(f"oc.env of {name}: only of {' or '.join(VARIABLES)}")
+    return oc.env(name, *default)
 
 
-def names_code(key: str, value: Any) -> bool:
-    """Whether a setting of a log names code that Python's logging would import and call."""
-    text = str(value)
-    foreign = "ext://" in text and text not in STREAMS
-    return key == "()" or "${" in text or foreign or (key == "class" and text not in HANDLERS)
+def own_node(compose: Any, loader: ConfigLoaderImpl, with_ours: bool) -> dict[str, Any]:
+    """Hydra's node as this project's own files make it; without them, as Hydra's own files do.
+
+    compose: Hydra's function, which is called without a configuration, as that takes half the time.
+    """
+    choices, settings = [], {}
+    if with_ours:
+        own = yaml.safe_load(files("conf").joinpath("config.yaml").read_text())
+        lines = [
+            pair for entry in own["defaults"] if isinstance(entry, dict) for pair in entry.items()
+        ]
+        words = [(key.rpartition(" "), value) for key, value in lines]
+        choices = [f"{group}={value}" for (kind, _, group), value in words if kind == "override"]
+        settings = own["hydra"]
+    node = OmegaConf.merge(compose(loader, None, choices, RunMode.RUN).hydra, settings)
+    found = OmegaConf.to_container(node, resolve=False)
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}
 
 
-def leaves(node: Any, path: str) -> Iterator[tuple[str, str, Any]]:
-    """Every value that is no group or list, as (its path, the last key of the path, the value)."""
-    pairs = node.items() if isinstance(node, dict) else enumerate(node)
-    for key, value in pairs:
-        if isinstance(value, dict | list):
-            yield from leaves(value, f"{path}.{key}")
-        else:
-            yield f"{path}.{key}", str(key), value
+def refuse_foreign(cfg: DictConfig, own: dict[str, Any]) -> None:
+    """Raise HydraException, in one line, for a setting of Hydra's that is not what `own` has, and
+    for an interpolation that is not one of ours."""
+    found = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(found, dict)
+    node = found.pop("hydra")
+    wrong = refusal(found)
+    if wrong is not None:
+        raise HydraException(wrong)
+    for path, value in differing(node, own):
+        if not within(path, FREE + FILLED):
+            advice = ADVICE.get(path.partition(".")[0], "leave it out")
+            raise HydraException(f"hydra.{path}={value}: a configuration cannot set this; {advice}")
+        if not within(path, FILLED[1:]) and (wrong := refusal(value, f"hydra.{path}")) is not None:
+            raise HydraException(wrong)
+    verbose = node["verbose"]
+    names = verbose if isinstance(verbose, list) else [verbose]
+    if not all(isinstance(name, bool | str) for name in names):
+        raise HydraException(f"hydra.verbose={verbose}: write true, or a list of names")
+
+
+def differing(node: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of a node, by their paths, that `own` does not have there, or has otherwise."""
+    there, ours = sorted(leaves(node), key=itemgetter(0)), dict(leaves(own))
+    for path, value in there:  # sorted: env_copy comes before the values that it copies
+        if path not in ours or value != ours[path]:
+            yield path, value
+    for path in sorted(ours.keys() - {path for path, _ in there}):
+        yield path, None
+
+
+def within(path: str, some: tuple[str, ...]) -> bool:
+    """Whether a path is one of some paths, or below one."""
+    return any(path == other or path.startswith(f"{other}.") for other in some)

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from bench import about, guard
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
 from bench.runs.waiting import settle_waiting
+from bench.search_path import keep_children_out
 
 settle_waiting()
 
@@ -41,6 +42,14 @@ def main() -> None:
     if "--version" in arguments:  # Hydra would print its own version
         print(about.version_line())
         return
+    keep_children_out()
+    if any(
+        a[:3] == "--e" and "--experimental-rerun".startswith(a.partition("=")[0]) for a in arguments
+    ):
+        refuse(
+            "--experimental-rerun: reads a pickle, which could run anything; give the command again"
+        )
+        sys.exit(REFUSED)
     guard.install()
     try:
         app()
@@ -86,6 +95,9 @@ def explain(error: Exception, overrides: list[str]) -> str:
     text = " ".join((str(error) or str(error.__cause__)).split())
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        if not error.options:  # it is no choice of a group
+            name = error.missing_cfg_file
+            return f"--config-name={name}: no such configuration; leave it out, or write config"
         for key, _, value in (override.partition("=") for override in overrides):
             if f"{key}/{value}" == str(error.missing_cfg_file):  # the choice is itself a path
                 group, choice = key, value

@@ -47,10 +47,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cuda without a GPU": (("run.device=cuda",), ("run.device=cuda", "cpu")),
     "a NaN step size": (("algorithm.outer_lr=nan",), ("algorithm.outer_lr=NaN", "finite")),
     "an unknown variant": (("task.variant=papr",), ("task.variant=papr", "'paper' or 'code'")),
-    "a foreign target": (("algorithm._target_=os.system",), ("os.system", "only functions of")),
+    "a foreign target": (("algorithm._target_=os.system",), ("os.system", "only functions")),
     "a target of another kind": (
-        ("algorithm._target_=bench.numerics.descent.gd",),
-        ("algorithm._target_=bench.numerics.descent.gd", "Algorithm"),
+        ("algorithm._target_=bench.numerics.descent.clamped",),
+        ("algorithm._target_=bench.numerics.descent.clamped", "Algorithm"),
     ),
     "no override": (("toy_coreset",), ("toy_coreset", "EQUAL")),
     "an interpolation to nothing": (("algorithm.inner_lr=${nope}",), ("nope",)),

@@ -85,9 +85,10 @@ def test_the_name_is_of_what_is_computed_not_of_how() -> None:
 
 
 def test_settings_left_out_are_the_defaults() -> None:
-    full = check_settings({"_target_": "bench.numerics.descent.adam", "b1": 0}, "x")
+    full = check_settings({"_target_": "bench.numerics.descent.descent", "b1": 0}, "x")
     assert full == {
-        "_target_": "bench.numerics.descent.adam", "b1": 0.0, "b2": 0.999, "eps": 1e-8,
+        "_target_": "bench.numerics.descent.descent", "rule": "gd", "momentum": 0.9, "b1": 0.0,
+        "b2": 0.999, "eps": 1e-8,
     }  # fmt: skip
     with pytest.raises(BadSetting, match=r"x\.outer_lr is not set: write x\.outer_lr=\.\.\."):
         check_settings({"_target_": "algorithms.games.gradient.gda"}, "x")

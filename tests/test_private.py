@@ -13,6 +13,8 @@ PARTS = {  # what is needed -> the package that has it, and the one module of ou
         ("hydra-core", "bench/hydra_parts.py"),
     "hydra._internal.config_loader_impl:ConfigLoaderImpl._apply_overrides_to_config":
         ("hydra-core", "bench/hydra_parts.py"),
+    "hydra._internal.config_loader_impl:ConfigLoaderImpl._process_config_searchpath":
+        ("hydra-core", "bench/hydra_parts.py"),
     "hydra._internal.core_plugins.basic_sweeper:BasicSweeper.split_arguments":
         ("hydra-core", "hydra_plugins/bilevel_bench.py"),
     "torch._inductor:compile": ("torch", "bench/compiled/calls.py"),

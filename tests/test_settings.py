@@ -22,11 +22,13 @@ from bench.core.settings import (
     build,
     check_settings,
     locate,
+    named_in_conf,
     unknown_setting,
     validate,
 )
 
 HERE = "tasks.made_up"
+NAMED = {f"{HERE}.{name}" for name in ("Inner", "thing", "bare")}
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made.number = 5  # type: ignore[attr-defined]
     made.borrowed = re.compile  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, HERE, made)
+    monkeypatch.setattr(module, "named_in_conf", lambda: named_in_conf() | NAMED)
     for name, value in (("Any", Any), ("Thing", Thing)):
         setattr(made, name, value)
 
@@ -243,24 +246,38 @@ def test_what_a_target_must_give() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    "target",
     [
-        ("os.system", "only functions of tasks, algorithms, bench may be named"),
-        ("tasksother.x", "only functions of tasks, algorithms, bench may be named"),
-        (f"{HERE}._hidden", "only functions of tasks, algorithms, bench may be named"),
-        (None, "only functions of tasks, algorithms, bench may be named"),
-        (f"{HERE}.absent", "there is no such function"),
-        ("tasks.no_such_module.x", "there is no such function"),
-        ("tasks", "only functions of tasks, algorithms, bench may be named"),
-        ("tasks.", "there is no such function"),
-        (f"{HERE}.number", f"this is not a function defined in {HERE}"),
-        (f"{HERE}.borrowed", f"this is not a function defined in {HERE}"),
+        "os.system",
+        "tasksother.x",
+        f"{HERE}._hidden",
+        None,
+        [],
+        {"a": 1},
+        f"{HERE}.absent",
+        "tasks.no_such_module.x",
+        "tasks",
+        "tasks.",
+        "bench",
+        f"{HERE}.number",
+        f"{HERE}.borrowed",
+        "bench.core.settings.build",
+        "bench.runs.folder.RunFolder",
+        "hydra_plugins.bilevel_bench.Sweep",
     ],
+    ids=str,
 )
-def test_targets_that_are_refused(target: Any, said: str) -> None:
+def test_targets_that_are_refused(target: Any) -> None:
     with pytest.raises(BadSetting) as error:
         locate(target, "task")
+    said = "only functions that a file of conf/ names may be called"
     assert str(error.value) == f"task._target_={target}: {said}"
+
+
+def test_every_function_that_conf_names_is_there() -> None:
+    for target in named_in_conf() - NAMED:
+        function = locate(target, "x")
+        assert f"{function.__module__}.{function.__name__}" == target
 
 
 def test_targets_are_functions_and_classes_of_this_project() -> None:
@@ -269,7 +286,7 @@ def test_targets_are_functions_and_classes_of_this_project() -> None:
     for package in (
         "tasks.quadratic.quadratic",
         "algorithms.bilevel.bome.bome",
-        "bench.numerics.sets.box",
+        "bench.numerics.descent.clamped",
     ):
         assert locate(package, "x").__module__ == package.rpartition(".")[0]
 

@@ -9,10 +9,13 @@ import difflib
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -28,11 +31,16 @@ Natural = Annotated[int, Field(ge=0, le=MOST)]
 Seed = Annotated[int, Field(ge=-MOST, le=MOST)]
 
 _models: dict[Any, tuple[type[BaseModel], dict[str, Any]]] = {}
-PACKAGES = ("tasks", "algorithms", "bench")  # a `_target_` elsewhere is refused
+PACKAGES = ("tasks", "algorithms", "bench")  # where the functions are that conf/ names
 
 
 class BadSetting(Exception):
     """One line that names the setting, its value, and what to write instead."""
+
+    def __init__(self, line: str):
+        """line: a character that is not printable, such as a line break, is told by its code."""
+        shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        super().__init__("".join(shown))
 
 
 def check_settings(
@@ -184,22 +192,26 @@ def current_spelling(path: str, known: Iterable[str] = ("outer_lr",)) -> str | N
 
 
 def locate(target: Any, path: str) -> Callable[..., Any]:
-    """The function or dataclass named `package.module.name`, from this project only.
+    """The function or dataclass named `package.module.name`, if a file of conf/ names it.
 
+    Nothing else is ever imported or called because a configuration says so: a file of conf/ makes a
+    function a choice. `check_settings` sees to it that it is a choice of the right group.
     path: where the name stands in the configuration, for messages. Raises BadSetting.
     """
-    package, _, _ = str(target).partition(".")
     module_name, _, name = str(target).rpartition(".")
     here = f"{path}._target_={target}"
-    if package not in PACKAGES or not module_name or name.startswith("_"):
-        raise BadSetting(f"{here}: only functions of {', '.join(PACKAGES)} may be named")
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError):
-        raise BadSetting(f"{here}: there is no such function") from None
-    if not callable(function) or getattr(function, "__module__", None) != module_name:
-        raise BadSetting(f"{here}: this is not a function defined in {module_name}")
+    if not isinstance(target, str) or target not in named_in_conf():
+        raise BadSetting(f"{here}: only functions that a file of conf/ names may be called")
+    function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
     return function
+
+
+@cache
+def named_in_conf() -> frozenset[str]:
+    """The path of each function of this project that a file of its own conf/ names."""
+    named = re.compile(rf"^ *_target_: ((?:{'|'.join(PACKAGES)})[.][\w.]+) *$", re.M)
+    texts = [file.read_text() for file in Path(str(files("conf"))).rglob("*.yaml")]
+    return frozenset(target for text in texts for target in named.findall(text))
 
 
 def build(node: dict[str, Any], *given: Any) -> Any:

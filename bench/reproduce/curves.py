@@ -177,6 +177,20 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
     return found
 
 
+def own_task(run: Run) -> dict[str, Any]:
+    """The `task` and `seed` that a run's folder names, both checked, as somebody else may have
+    written the folder; raises BadSetting, which names its file."""
+    from bench.core.settings import BadSetting, Seed, check_settings, validate
+    from bench.core.task import Task
+
+    found = run.folder.config()
+    try:
+        task = check_settings(found["task"], "task", Task, given=("context",))
+        return {"task": task, **validate({"seed": (Seed, ...)}, {"seed": found["seed"]}, "")}
+    except (BadSetting, LookupError, TypeError) as error:
+        raise BadSetting(f"{run.folder.path}/config.yaml: {error}") from None
+
+
 def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
     """The plane that paths are drawn in, from a run's own task.
 
@@ -192,7 +206,7 @@ def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
     plane = artifact.spec.figure.trajectory
     assert plane is not None
     if run.recorded is None:
-        config = run.folder.config()
+        config = own_task(run)
     else:
         config = Names(Path()).config(run.planned.point, run.planned.seed)
     task: Task = build(config["task"], Context(seed=config["seed"], dtype=torch.float64))

@@ -203,13 +203,13 @@ class Names:
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
-        from bench.runs.launch import complete
+        from bench.runs.launch import resolve
 
         try:
             cfg = self._compose(point)
             for path, value in (*point.chosen, ("seed", seed), ("run.root", str(self.root))):
                 OmegaConf.update(cfg, path, value)
-            return complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
+            return resolve(cfg)
         except (HydraException, OmegaConfBaseException) as error:
             text = str(error) or str(error.__cause__)
             raise BadSetting(" ".join(text.split())) from None
@@ -222,6 +222,9 @@ class Names:
         """
         from hydra import compose, initialize_config_module
 
+        for path, value in point.settings:
+            if "hydra" in path:  # it would compose from other folders
+                raise BadSetting(f"{path}={value}: Hydra's settings are not those of a run")
         key = json.dumps(point.settings)
         if key not in self.composed:
             with initialize_config_module("conf", version_base="1.3"):

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from bench.compiled.symbols import NoGraph
 from bench.core.algorithm import Algorithm
+from bench.core.resolvers import refusal
 from bench.core.settings import (
     BadSetting,
     Count,
@@ -82,6 +83,9 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     Raises BadSetting.
     """
     try:
+        wrong = refusal(OmegaConf.to_container(cfg, resolve=False))
+        if wrong is not None:
+            raise BadSetting(wrong)
         return complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
     except (OmegaConfBaseException, RecursionError) as error:
         raise BadSetting(" ".join(str(error).split())) from None
@@ -188,7 +192,7 @@ def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
         old = folder.environment().get("source")
     except BadSetting:
         return []
-    if not old:
+    if not old or "files" not in old:
         return []
     used = old["files"]
     more = [module for module in COMPILED_MODULES if f"{module.replace('.', '/')}.py" in used]

@@ -6,13 +6,10 @@ are the first ones where its folder does not say.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from bench.core.settings import BadSetting, locate, parameters
+from bench.core.settings import BadSetting, locate, named_in_conf, parameters
 from bench.runs import checkpoint
 from bench.runs.folder import RunFolder, folders_below
 from bench.runs.launch import complete
@@ -92,7 +89,7 @@ def update(node: Any) -> Any:
     try:
         function = locate(target, "")
     except BadSetting:
-        found["_target_"] = current_targets().get(target.rpartition(".")[2], target)
+        found["_target_"] = current_targets().get(str(target).rpartition(".")[2], target)
         try:
             function = locate(found["_target_"], "")
         except BadSetting:
@@ -117,9 +114,4 @@ def respell(node: dict[str, Any], known: set[str]) -> dict[str, Any]:
 
 def current_targets() -> dict[str, str]:
     """The path of each function that a file of conf/ names, by the function's own name."""
-    found = {}
-    for file in sorted(Path(str(files("conf"))).rglob("*.yaml")):
-        content = yaml.safe_load(file.read_text())
-        if isinstance(content, dict) and "_target_" in content:
-            found[content["_target_"].rpartition(".")[2]] = content["_target_"]
-    return found
+    return {target.rpartition(".")[2]: target for target in sorted(named_in_conf())}
