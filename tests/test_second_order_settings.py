@@ -1,13 +1,12 @@
 """The defaults of the methods with second derivatives: what their papers or released codes have."""
 
+import importlib
 import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-
-from bench.core.settings import locate
 
 CONF = Path(__file__).parent.parent / "conf"
 
@@ -71,7 +70,9 @@ def written(group: str, name: str) -> dict[str, Any]:
 
 def assert_defaults(target: str, expected: dict[str, Any]) -> None:
     """Who calls the function without a yaml gets the same; to 1e-3 where a yaml rounds a third."""
-    parameters = inspect.signature(locate(target, "")).parameters.values()
+    module, _, function = target.rpartition(".")
+    called = getattr(importlib.import_module(module), function)
+    parameters = inspect.signature(called).parameters.values()
     given = {p.name: p.default for p in parameters if p.default is not p.empty}
     assert given.keys() == expected.keys()
     for name, value in given.items():

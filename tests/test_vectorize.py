@@ -29,7 +29,7 @@ from tasks.quadratic import quadratic
 from tests.test_compile import close
 from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
 
-GD = {"_target_": "bench.numerics.descent.gd"}
+GD = {"_target_": "bench.numerics.descent.descent"}
 ADAM = {"_target_": "bench.numerics.descent.descent", "rule": "adam"}
 OUTER = {"outer": GD, "outer_lr": 0.05}
 METHODS: dict[str, dict[str, Any]] = {

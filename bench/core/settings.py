@@ -142,6 +142,10 @@ def validate(
     path: where the values stand in the configuration, for messages. extra: further names to offer
     where a name is unknown. Raises BadSetting.
     """
+    if not isinstance(values, dict):
+        raise BadSetting(
+            f"{path or 'the configuration'}={values}: it has to be a group of settings"
+        )
     for key in values:
         if key not in fields:
             raise unknown_setting(f"{path}.{key}".lstrip("."), values[key], [*fields, *extra], key)

@@ -292,7 +292,7 @@ def _with_history(place: Path) -> Iterator[Path]:
                         yield folder
                     elif depth < DEPTH and entry.is_dir(follow_symlinks=False):
                         waiting.append((folder / entry.name, depth + 1))
-        except PermissionError:
+        except (PermissionError, FileNotFoundError):  # not ours to read, or gone since
             continue
 
 
