@@ -1,8 +1,8 @@
 """Made-up damage to configurations, run folders, records, specs and data: read, or refused.
 
-`TARGETS` has a function for each kind of input. It takes what Hypothesis has drawn and a folder, and
-raises nothing, because every reader refuses by BadSetting. scripts/fuzz.py tries many cases of each,
-tests/test_fuzz.py some.
+`TARGETS` has a function for each kind of input. It takes what Hypothesis has drawn and a folder,
+and raises nothing, because every reader refuses by BadSetting. scripts/fuzz.py tries many cases of
+each, tests/test_fuzz.py some.
 """
 
 import copy
