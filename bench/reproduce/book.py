@@ -212,7 +212,7 @@ def read_yaml(file: Path) -> Any:
     """The content of a YAML file; raises BadSetting."""
     try:
         return yaml.load(file.read_text(), UniqueKeys)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise BadSetting(f"{format_path(file)}: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise BadSetting(f"{format_path(file)}: {error.strerror}") from None

@@ -40,6 +40,8 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
             n = max(len(runs.get(name, ())) for name in claim.needed_rows)
             known = can_measure(claim_at_budget(claim, spec, old.budget), runs)
             parts = parts_at_budget(claim, artifact, old.budget, book, runs if known else {})
+            if kept is not None and len(kept.parts) != len(parts):
+                kept = None
             if not known and kept is not None and is_same_claim(claim, kept.claim):
                 parts = [
                     new.model_copy(update={"values": kept_values(new, recorded, n)})
