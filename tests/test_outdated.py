@@ -83,6 +83,12 @@ def test_another_grid_makes_a_row_outdated(measured: Record, grid: Any) -> None:
     assert marked(measured, Known(), grid=grid)[0] == ["A"]
 
 
+def test_a_chosen_point_that_was_never_tried_makes_a_row_outdated(measured: Record) -> None:
+    content = measured.model_dump()
+    content["rows"]["paper"]["A"]["chosen"] = {"algorithm.lr": 0.9}
+    assert marked(Record.model_validate(content), Known())[0] == ["A"]
+
+
 def test_the_order_of_a_grid_changes_nothing(measured: Record) -> None:
     assert marked(measured, Known(), grid={"algorithm.lr": RATES[::-1]})[0] == []
 

@@ -12,7 +12,7 @@ from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.making import make_runs, time_limit
 from bench.reproduce.options import OK, RESULTS, RUNS, Ids, Results, Runs, Specs
 from bench.reproduce.plan import Names
-from bench.reproduce.specs import Artifact, Book
+from bench.reproduce.specs import Book
 from bench.reproduce.standing import current_plan, read_records
 from bench.reproduce.terminal import err, out
 
@@ -81,16 +81,20 @@ def campaign(
             )
             old = read_records(book, results).get((item.artifact.id, item.budget))
             make_runs(item.artifact, book, item.budget, root, [], local(workers=jobs), old=old)
-            record(item.artifact, item, book, root, results)
+            record(item, book, root, results)
     raise typer.Exit(OK)
 
 
-def record(
-    artifact: Artifact, item: undecided.MissingRuns, book: Book, root: Path, results: Path
-) -> None:
-    """Write the record of an artifact with all runs that are there."""
-    from bench.reproduce import records
+def record(item: undecided.MissingRuns, book: Book, root: Path, results: Path) -> None:
+    """Write the record of an artifact with all runs that are there.
 
-    old = records.read_record(artifact.id, item.budget, results)
-    plan = current_plan(artifact, book, item.budget, root, old)
-    out.print(f"{records.write_record(records.make_record(plan, book, old), results)}")
+    Raises BadSetting if a complete record would be replaced by an incomplete one.
+    """
+    from bench.reproduce import records
+    from bench.reproduce.recorded import refuse_loss
+
+    old = records.read_record(item.artifact.id, item.budget, results)
+    plan = current_plan(item.artifact, book, item.budget, root, old)
+    found = records.make_record(plan, book, old)
+    refuse_loss(old, found)
+    out.print(f"{records.write_record(found, results)}")

@@ -44,7 +44,7 @@ def is_outdated(row: RowRecord, today: Sequence[Point], artifact: Artifact, name
         return False
     grid = [dict(point.chosen) for point in today]
     tried = [point["settings"] for point in row.tries] or [row.chosen]
-    if len(grid) != len(tried) or any(point not in grid for point in tried):
+    if len(grid) != len(tried) or any(point not in grid for point in [*tried, row.chosen]):
         return True
     point = today[grid.index(row.chosen)]
     names.ensure([(point, row.seeds[0])], artifact.file)
