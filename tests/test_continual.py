@@ -29,7 +29,7 @@ from bench.core.settings import BadSetting, build, check_settings
 from bench.core.task import Context, Task
 from bench.core.view import heatmap
 from bench.numerics.descent import clamped
-from bench.reproduce import drawings
+from bench.reproduce import pictures
 from bench.reproduce.book import load_book
 from bench.runs import checkpoint
 from tasks.continual import permuted_mnist, read, split_cifar
@@ -277,7 +277,7 @@ def test_the_report_draws_a_matrix_for_each_row(tmp_path: Path) -> None:
     json.dumps(seen, allow_nan=False)
     (tmp_path / "bome").mkdir()
     artifact = load_book().artifacts["bome/table1"]
-    ((label, file),) = drawings.draw_views(
+    ((label, file),) = pictures.draw_views(
         artifact, {"paper": [("A row", seen), ("B", seen)]}, tmp_path
     )
     assert label == "Accuracy, first seed, paper variant"

@@ -14,7 +14,7 @@ import torch
 
 from bench.core.draw import generator
 from bench.core.task import Context, Report
-from bench.reproduce import curves, drawings, histories
+from bench.reproduce import curves, histories, pictures
 from bench.reproduce.book import load_book
 from bench.reproduce.plan import Plan, PlannedRow, PlannedRun, Run
 from bench.reproduce.points import Point
@@ -341,7 +341,7 @@ def test_costs_are_drawn_against_what_they_grow_with(tmp_path: Path) -> None:
             "points": [(10, 3e3), (100, 5e5)], "method": method,
         }
     ]  # fmt: skip
-    ((words, name),) = drawings.draw_scalings(artifact, {"paper": lines}, tmp_path)
+    ((words, name),) = pictures.draw_scalings(artifact, {"paper": lines}, tmp_path)
     picture = (tmp_path / "stocbio" / name).read_text()
     for part in ("gradients of g", "κ", "AID-BiO"):
         assert part in picture

@@ -149,17 +149,44 @@ MEASURED = {
 
 
 def test_the_table_of_what_was_measured() -> None:
-    found = tables.results_table(ARTIFACT, recorded({"paper": MEASURED}), "paper", BOOK)
-    assert found.title == "Measured, paper variant"
+    """Both variants stand side by side. A row with a failed run is never the best of its column,
+    and a column with one value that could be has no best."""
+    found = tables.results_table(ARTIFACT, recorded({"paper": MEASURED}), BOOK)
+    assert found.title == "Measured"
     assert found.head == ["method", "test loss ↓", "test accuracy (%) ↑", "n", "remarks"]
     assert found.rows == [
         ["A", "2 ± 1", "50.00 ± 25.00", "2", ""],
         ["B", "2", "50.00", "1", "FAILED, 1 of 2 runs diverged: diverged so"],
     ]
+    assert found.best == frozenset()
     assert found.note.startswith("Mean ± standard error of the mean")
     single = recorded({"paper": {"A": row("done", finals={"loss": [1.0]}), "B": row("")}})
-    note = tables.results_table(ARTIFACT, single, "paper", BOOK).note
-    assert note.startswith("One run of each row")
+    assert tables.results_table(ARTIFACT, single, BOOK).note.startswith("One run of each row")
+
+
+def test_variants_side_by_side_with_the_best_marked() -> None:
+    code = {
+        "A": row("done", finals={"loss": [7.0], "accuracy": [0.5]}),
+        "B": row("done", finals={"loss": [5.0], "accuracy": [0.25]}),
+    }
+    paper = {"A": MEASURED["A"], "B": row("done", finals={"loss": [1.0]}), "old": row("done")}
+    found = tables.results_table(ARTIFACT, recorded({"paper": paper, "code": code}), BOOK)
+    assert found.head[1:5] == [
+        "test loss ↓, paper", "test loss ↓, code",
+        "test accuracy (%) ↑, paper", "test accuracy (%) ↑, code",
+    ]  # fmt: skip
+    assert found.rows == [
+        ["A", "2 ± 1", "7", "50.00 ± 25.00", "50.00", "paper: 2; code: 1", ""],
+        ["B", "1", "5", "–", "25.00", "1", ""],
+        ["old", "–", "·", "–", "·", "1", ""],
+    ]
+    assert found.best == {(1, 1), (1, 2), (0, 4)}
+    outdated = {"A": code["A"], "B": code["B"].model_copy(update={"outdated": True})}
+    found = tables.results_table(ARTIFACT, recorded({"code": outdated}), BOOK)
+    assert found.best == frozenset()
+    assert "| **1** |" in tables.to_markdown(
+        tables.CellTable("T", ["a"], [["1"]], "", frozenset({(0, 0)}))
+    )
 
 
 def test_published_beside_measured() -> None:
@@ -223,13 +250,10 @@ def test_the_paper_against_the_code() -> None:
     loss = f"5 [{format_number(5 - half)}, {format_number(5 + half)}]"
     wide = 12.706205 * 25  # one degree of freedom
     accuracy = f"0.00 [{-wide:.2f}, {wide:.2f}]"
-    assert found.head == ["method", "metric", "paper", "code", "code − paper"]
-    assert found.rows == [
-        ["A", "test loss ↓", "2", "7", loss],
-        ["A", "test accuracy (%) ↑", "50.00", "50.00", accuracy],
-        ["B", "test loss ↓", "2", "5", "3"],
-    ]
-    assert found.note == "Interval: Welch, 95%."
+    assert found.title == "Released code minus paper"
+    assert found.head == ["method", "test loss ↓", "test accuracy (%) ↑"]
+    assert found.rows == [["A", loss, accuracy], ["B", "3", "–"]]
+    assert found.note == "Difference of the means [Welch's 95% interval]."
     assert tables.differences_table(ARTIFACT, recorded({"paper": MEASURED}), BOOK) is None
     lost = {"A": row("diverged", finals={"loss": [1.0]})}
     for paper, released in ((lost, code), (code, lost)):
@@ -286,15 +310,23 @@ def test_every_table_that_has_rows_in_the_order_of_the_page() -> None:
     whole = recorded({"paper": rows, "code": rows}, GROUPS)
     assert [table.title for table in tables.artifact_tables(ARTIFACT, whole, BOOK)] == [
         "Claims",
-        "Measured, paper variant", "Published and measured, paper variant",
-        "Cost of a run, paper variant",
-        "Measured, code variant", "Published and measured, code variant",
-        "Cost of a run, code variant",
-        "Paper against released code",
+        "Measured",
+        "Published and measured, paper variant", "Published and measured, code variant",
+        "Released code minus paper",
+        "Cost of a run, paper variant", "Cost of a run, code variant",
     ]  # fmt: skip
     bare = recorded({"paper": {"B": row("missing")}})
     titles = [table.title for table in tables.artifact_tables(ARTIFACT, bare, BOOK)]
-    assert titles == ["Measured, paper variant"]
+    assert titles == ["Measured"]
+
+
+def test_a_row_that_the_spec_no_longer_has_is_shown_without_published_values() -> None:
+    rows = {"A": MEASURED["A"], "renamed": MEASURED["B"]}
+    found = tables.published_table(ARTIFACT, recorded({"paper": rows}), "paper", BOOK)
+    assert found is not None
+    assert {cells[0] for cells in found.rows} == {"A"}
+    measured = tables.results_table(ARTIFACT, recorded({"paper": rows}), BOOK)
+    assert [cells[0] for cells in measured.rows] == ["A", "renamed"]
 
 
 # how they are printed
@@ -310,23 +342,6 @@ def test_markdown() -> None:
         "| 50% & more_1 | q̂ ± 1 [−2, ∞] |\n| 2 | 3 |\n\nnote\n"
     )
     assert tables.to_markdown(tables.CellTable("T", ["a"], [["1"]])).endswith("| 1 |\n")
-
-
-def test_latex() -> None:
-    assert tables.to_latex(TABLE) == (
-        "% T\n\\begin{tabular}{ll}\n\\toprule\n"
-        "a\\textbar{}b & $\\theta$$_1$ $\\uparrow$ \\\\\n\\midrule\n"
-        "50\\% \\& more\\_1 & $\\hat q$ $\\pm$ 1 [$-$2, $\\infty$] \\\\\n2 & 3 \\\\\n"
-        "\\bottomrule\n\\end{tabular}\n"
-    )
-
-
-def test_every_symbol_that_is_known_becomes_plain_text() -> None:
-    every = "".join(tables.TEX)
-    assert tables.escape_tex(every).isascii()
-    assert tables.escape_tex("\\{~^}") == (
-        r"\textbackslash{}\{\textasciitilde{}\textasciicircum{}\}"
-    )
 
 
 def test_numbers_have_a_true_minus_and_no_negative_zero() -> None:

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from bench.core.draw import generator
 from bench.core.settings import BadSetting, build
 from bench.core.task import Best, Context
+from bench.reproduce import latex, tables
 from bench.reproduce import plan as plans
-from bench.reproduce import tables
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.points import points
 from bench.reproduce.schema import BUDGETS, VARIANTS, Budget
@@ -269,7 +269,7 @@ def test_every_word_of_the_specs_can_stand_in_a_latex_table() -> None:
         words += artifact.spec.rows
         for claim in artifact.spec.claims.values():
             words += [claim.text, claim.source or "", *(cause.text for cause in claim.why.values())]
-    assert [word for word in words if not tables.escape_tex(word).isascii()] == []
+    assert [word for word in words if not latex.escape_tex(word).isascii()] == []
 
 
 def test_budgets_stand_in_order() -> None:

@@ -177,6 +177,10 @@ def check(
 def report(
     ids: Ids = None,
     out_: Annotated[Path, typer.Option("--out", help="folder of the pages")] = Path("report"),
+    site: Annotated[
+        Path | None,
+        typer.Option("--site", help="pages of all records, made without runs, into this folder"),
+    ] = None,
     budget: MaybeBudget = None,
     record: Annotated[
         bool, typer.Option("--record", help="write results/<paper>/<artifact>/<budget>.json too")
@@ -191,7 +195,9 @@ def report(
     results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
-    """Write pages that open from disk, tables in Markdown and LaTeX, and figures in SVG.
+    """Write pages that open from disk, tables in Markdown and LaTeX, and figures in SVG and PDF.
+
+    With --site they are made from the records alone, each at its largest budget.
 
     Runs that are not there come from the record, if it has them as the spec asks for today. With
     --record, rows and seeds are so added to a record without making the others again. A record is
@@ -200,29 +206,39 @@ def report(
     """
     from bench.reproduce import records
     from bench.reproduce import report as pages
-    from bench.reproduce.recorded import read_replaced, recorded_plan, refuse_loss
-    from bench.reproduce.rejudging import rejudge
+    from bench.reproduce import site as sites
+    from bench.reproduce.papers import load_papers
+    from bench.reproduce.recorded import read_replaced, refuse_loss
+    from bench.runs.folder import has_ended_run
 
     book, root = load_book(specs), runs.expanduser()
-    entries = []
-    for artifact in find_artifacts(book, ids or []):
+    artifacts = find_artifacts(book, ids or [])
+    if site is not None:
+        if record or budget:
+            raise BadSetting(
+                "--site: its pages are of the records there are: leave out "
+                + ("--record" if record else "--budget")
+            )
+        out.print(f"{sites.write_site(artifacts, book, results, site.expanduser(), specs)}")
+        return
+    entries, any_run = [], has_ended_run(root)
+    for artifact in artifacts:
         name = budget.value if budget else largest_budget(artifact, book, root, results)
         old = read_replaced(artifact.id, name, results, record and force)
-        plan = current_plan(artifact, book, name, root, old)
-        there = any(run.summary and run.recorded is None for run in plan.runs)
-        if there or old is None:
-            measured = records.make_record(plan, book, old)
-        else:
-            plan = recorded_plan(old, artifact, book)
-            measured = old.model_copy(update={"claims": rejudge(old, artifact, book)})
-        if record:
-            if not there:
-                raise BadSetting(f"--record: {artifact.id} {name} has no finished run in {root}")
-            if not force:
-                refuse_loss(old, measured)
+        plan = None if old and not any_run else current_plan(artifact, book, name, root, old)
+        there = plan is not None and any(r.summary and r.recorded is None for r in plan.runs)
+        if record and not there:
+            raise BadSetting(f"--record: {artifact.id} {name} has no finished run in {root}")
+        if old is not None and (plan is None or not there):
+            entries.append(sites.recorded_entry(artifact, book, old))
+            continue
+        assert plan is not None
+        measured = records.make_record(plan, book, old)
+        if record and not force:
+            refuse_loss(old, measured)
         drawn = any(run.history for row in plan.rows for run in row.runs)
         entries.append(pages.ReportEntry(artifact, measured, plan if drawn else None))
-    index = pages.write_report(entries, book, out_.expanduser())
+    index = pages.write_report(entries, book, out_.expanduser(), load_papers(specs))
     for entry in entries if record else []:
         out.print(f"{records.write_record(entry.record, results)}")
     out.print(f"{index}")

@@ -13,6 +13,7 @@ from bench.reproduce.slopes import value_at_target
 from bench.reproduce.specs import Artifact, Book
 
 POINTS = 300  # a curve has at most so many
+PATH_POINTS = 2000  # a path, whose turns are to be seen
 
 
 def round_coordinate(x: float) -> float | None:
@@ -25,7 +26,8 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
 
     A curve is a dictionary that the page takes as it is. Its "x" has for every axis the mean over
     the seeds at each point, and its "y" for every metric pairs (mean, standard error); None is a
-    gap. "row", "colour", "dash", "n" (seeds) and "line" (a reference line) say what it is.
+    gap. "row", "colour", "dash", "n" (seeds) and "line" (a reference line) say what it is;
+    "published" has the means that the paper prints, by metric.
     """
     spec = plan.artifact.spec
     found: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in spec.variants}
@@ -43,6 +45,7 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
                 "dash": method.dash,
                 "n": len(runs),
                 "line": spec.rows[row.name].line,
+                "published": {m: v.mean for m, v in spec.rows[row.name].published.items()},
                 "x": {a: [_mean(_rows_with_axis(at, a), a)[0] for at in rows] for a in axes(plan)},
                 "y": {m: [_mean(at, m) for at in rows] for m in spec.figure.metrics},
             }
@@ -159,7 +162,7 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
             history = row.runs[0].history
             points = [
                 (metric_value(h, plane.x), metric_value(h, plane.y))
-                for h in thin_rows(history, POINTS)
+                for h in thin_rows(history, PATH_POINTS)
             ]
             method = book.methods[spec.rows[row.name].method]
             lines.append(

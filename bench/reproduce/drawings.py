@@ -1,14 +1,32 @@
-"""Draws the figures of a report as SVG files, with matplotlib."""
+"""Draws the curves and paths of a report with matplotlib, each figure as SVG and as PDF."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.reproduce.schema import Variant
 from bench.reproduce.specs import Artifact, Book
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 DASHES: dict[str, Any] = {
     "solid": "-", "dash": (0, (5, 2)), "dot": (0, (1, 1.5)), "dashdot": (0, (5, 1.5, 1, 1.5)),
 }  # fmt: skip
+MOST_LABELS = 9  # more curves than this have a legend in place of labels at their ends
+LABEL_GAP = 0.062  # between two labels, as a share of the panel's height
+WIDEST, NARROWEST = 3.2, 1.3  # points; a curve below others is wider, so that it is seen
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot, which draws without a screen."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+
+    return plt
 
 
 def figure_style(artifact: Artifact) -> Any:
@@ -16,13 +34,27 @@ def figure_style(artifact: Artifact) -> Any:
     return {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": artifact.id,  # the same file from the same data
+        "pdf.fonttype": 42,  # what journals take
         "font.size": 9,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
         "grid.color": "#dddddd",
+        "axes.axisbelow": True,
         "font.family": "sans-serif",
     }
+
+
+def save_figure(figure: "Figure", artifact: Artifact, out: Path, name: str) -> str:
+    """Write <artifact>-<name> as SVG and as PDF, close the figure, and give the SVG's file name."""
+    stem = out / artifact.id
+    file = stem.with_name(f"{stem.name}-{name}.svg")
+    figure.savefig(file, metadata={"Date": None})
+    # the layout of the SVG is kept: to compute it again takes most of the time
+    figure.set_layout_engine("none")
+    figure.savefig(file.with_suffix(".pdf"), metadata={"CreationDate": None})
+    pyplot().close(figure)
+    return file.name
 
 
 def draw_figures(
@@ -32,37 +64,18 @@ def draw_figures(
     book: Book,
     out: Path,
 ) -> list[tuple[str, str]]:
-    """Write one file for each metric, over the first axis, and one for the paths if there are any.
+    """Write a figure for each metric, over the first axis, and one for the paths if there are any.
 
-    drawn, planes: from `curves.curves` and `curves.paths`. Gives (label, file's name) of each.
+    A figure has a panel for each variant. drawn, planes: from `curves.curves` and `curves.paths`.
+    Gives (label, name of the SVG file) of each.
     """
-    if not any(drawn.values()):
-        return []
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
-    from matplotlib.figure import Figure
-
     spec, files = artifact.spec, []
-    stem = out / artifact.id
     variants = [v for v in spec.variants if drawn.get(v)]
-    axis = spec.figure.axes[0]
+    if not variants:
+        return []
+    plt, axis = pyplot(), spec.figure.axes[0]
 
-    def save(figure: Figure, name: str, label: str) -> None:
-        handles: dict[str, Any] = {}
-        for panel in figure.axes:
-            for handle, text in zip(*panel.get_legend_handles_labels()):
-                handles.setdefault(text, handle)
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
-        )
-        file = stem.with_name(f"{stem.name}-{name}.svg")
-        figure.savefig(file, metadata={"Date": None})
-        plt.close(figure)
-        files.append((label, file.name))
-
-    def panels(width: float, height: float) -> tuple[Figure, list[Any]]:
+    def panels(width: float, height: float) -> tuple["Figure", list["Axes"]]:
         figure, axes = plt.subplots(
             1, len(variants), figsize=(width * len(variants), height), squeeze=False,
             layout="constrained",
@@ -71,41 +84,145 @@ def draw_figures(
 
     with plt.rc_context(figure_style(artifact)):
         for metric in spec.figure.metrics:
-            figure, axes = panels(4.6, 3.6)
+            if not any(has_points(line, axis, metric) for v in variants for line in drawn[v]):
+                continue
+            figure, axes = panels(5.2, 3.6)
+            log = metric in spec.figure.log
+            labelled = all(len(drawn[v]) <= MOST_LABELS for v in variants)
             for variant, panel in zip(variants, axes):
-                for line in drawn[variant]:
-                    points = [
-                        (x, m, s or 0.0)
-                        for x, (m, s) in zip(line["x"][axis], line["y"][metric])
-                        if x is not None and m is not None
-                    ]
-                    if not points:
-                        continue
-                    x, m, s = zip(*points)
-                    panel.plot(
-                        x, m, color=line["colour"], ls=DASHES[line["dash"]], lw=1.4,
-                        label=line["row"],
-                    )  # fmt: skip
-                    if line["n"] == 1:
-                        continue
-                    low, high = zip(*[(a - b, a + b) for a, b in zip(m, s)])
-                    panel.fill_between(x, low, high, color=line["colour"], alpha=0.15, lw=0)
-                if metric in spec.figure.log:
-                    panel.set_yscale("log", nonpositive="clip")
+                draw_curves(panel, drawn[variant], axis, metric, log)
+                if labelled:
+                    label_ends(panel, drawn[variant], axis, metric)
                 panel.set_title(f"{variant} variant")
                 panel.set_xlabel(book.metric(spec.task, axis).label)
             label = book.metric(spec.task, metric).label
             axes[0].set_ylabel(label)
-            save(figure, metric.replace("/", "_"), label)
+            if not labelled:
+                add_legend(figure)
+            files.append((label, save_figure(figure, artifact, out, metric.replace("/", "_"))))
         if planes:
             figure, axes = panels(4.6, 4.6)
             for variant, panel in zip(variants, axes):
-                draw_plane(panel, planes[variant], variant)
-            save(figure, "trajectory", "trajectories")
+                if variant in planes:
+                    draw_plane(panel, planes[variant], variant)
+            add_legend(figure)
+            files.append(("trajectories", save_figure(figure, artifact, out, "trajectory")))
     return files
 
 
-def draw_plane(panel: Any, data: dict[str, Any], variant: str) -> None:
+def has_points(line: dict[str, Any], axis: str, metric: str) -> bool:
+    """Whether a curve has any point."""
+    return bool(line_points(line, axis, metric))
+
+
+def line_points(line: dict[str, Any], axis: str, metric: str) -> list[tuple[float, float, float]]:
+    """A curve's (x, mean, standard error), without its gaps."""
+    return [
+        (x, m, s or 0.0)
+        for x, (m, s) in zip(line["x"][axis], line["y"][metric])
+        if x is not None and m is not None
+    ]
+
+
+def draw_curves(
+    panel: "Axes", lines: Sequence[dict[str, Any]], axis: str, metric: str, log: bool
+) -> None:
+    """Draw the curves of a variant with their bands, and what the paper prints as diamonds.
+
+    The first curves are the widest, so that one that lies below another is still seen. The x axis
+    ends where the data end.
+    """
+    step = (WIDEST - NARROWEST) / max(1, len(lines) - 1)
+    ends = []
+    for i, line in enumerate(lines):
+        points = line_points(line, axis, metric)
+        if not points:
+            continue
+        x, m, s = zip(*points)
+        ends += [x[0], x[-1]]
+        panel.plot(
+            x, m, color=line["colour"], ls=DASHES[line["dash"]], lw=WIDEST - i * step,
+            label=line["row"], solid_capstyle="butt",
+        )  # fmt: skip
+        if line["n"] > 1:
+            low, high = zip(*[(a - b, a + b) for a, b in zip(m, s)])
+            panel.fill_between(x, low, high, color=line["colour"], alpha=0.15, lw=0)
+        if metric in line["published"]:
+            panel.plot(
+                x[-1], line["published"][metric], "D", mfc="white", mec=line["colour"], ms=5,
+                clip_on=False, zorder=5,
+            )  # fmt: skip
+    if log:
+        panel.set_yscale("log", nonpositive="clip")
+    if ends and min(ends) < max(ends):
+        panel.set_xlim(min(ends), max(ends))
+
+
+def label_ends(panel: "Axes", lines: Sequence[dict[str, Any]], axis: str, metric: str) -> None:
+    """Write each curve's name to the right of its end, moved apart where ends are close."""
+    ends = []
+    for line in lines:
+        points = line_points(line, axis, metric)
+        if points:
+            ends.append((line, points[-1]))
+    to_share = panel.transLimits.transform
+    scale = panel.transScale.transform
+    placed = []
+    for line, (x, m, _) in ends:
+        across, height = to_share(scale((x, m)))
+        if not 0 <= height <= 1:  # also where it is nan
+            height = min(1.0, max(0.0, height)) if height == height else 0.0
+        placed.append((line, float(across), float(height)))
+    placed.sort(key=lambda entry: entry[2])
+    heights = spread([height for _, _, height in placed], LABEL_GAP)
+    for (line, across, height), at in zip(placed, heights):
+        panel.annotate(
+            line["row"], (across, height), (1.06, at), xycoords="axes fraction",
+            textcoords="axes fraction", va="center", ha="left", fontsize=8, annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "color": line["colour"], "lw": 1.0,
+                "ls": DASHES[line["dash"]], "shrinkA": 1, "shrinkB": 0,
+            },
+        )  # fmt: skip
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The sorted heights moved apart, so that neighbours have at least the gap.
+
+    They stay as near to their places as their groups allow: neighbours that would touch form a
+    group, which lies around the mean of its places.
+    """
+    groups: list[list[float]] = []  # of each the places that its members would have alone
+    for height in heights:
+        groups.append([height])
+        while len(groups) > 1 and bottom(groups[-1], gap) < top(groups[-2], gap) + gap:
+            last = groups.pop()
+            groups[-1] += last
+    return [bottom(group, gap) + i * gap for group in groups for i in range(len(group))]
+
+
+def bottom(group: Sequence[float], gap: float) -> float:
+    """The height of a group's lowest member."""
+    return sum(group) / len(group) - gap * (len(group) - 1) / 2
+
+
+def top(group: Sequence[float], gap: float) -> float:
+    """The height of a group's highest member."""
+    return bottom(group, gap) + gap * (len(group) - 1)
+
+
+def add_legend(figure: "Figure") -> None:
+    """Write one legend below all panels, each name once."""
+    handles: dict[str, Any] = {}
+    for panel in figure.axes:
+        for handle, text in zip(*panel.get_legend_handles_labels()):
+            handles.setdefault(text, handle)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
+    )
+
+
+def draw_plane(panel: "Axes", data: dict[str, Any], variant: str) -> None:
     """Draw a variant's paths over contours.
 
     Open circles are starts, filled ones ends; a star is the optimum, a cross the goal.
@@ -115,12 +232,16 @@ def draw_plane(panel: Any, data: dict[str, Any], variant: str) -> None:
         panel.contour(x_grid, y_grid, data["z"], levels=14, colors="#bbbbbb", linewidths=0.6)
     panel.set_xlim(*data["ranges"][0])
     panel.set_ylim(*data["ranges"][1])
-    for line in data["lines"]:
+    step = (WIDEST - NARROWEST) / max(1, len(data["lines"]) - 1)
+    for i, line in enumerate(data["lines"]):
         points = [(x, y) for x, y in zip(line["x"], line["y"]) if x is not None and y is not None]
         if not points:
             continue
         x, y = zip(*points)
-        panel.plot(x, y, color=line["colour"], ls=DASHES[line["dash"]], lw=1.4, label=line["row"])
+        panel.plot(
+            x, y, color=line["colour"], ls=DASHES[line["dash"]], lw=WIDEST - i * step,
+            label=line["row"],
+        )  # fmt: skip
         panel.plot(x[0], y[0], "o", color=line["colour"], mfc="white", ms=5)
         panel.plot(x[-1], y[-1], "o", color=line["colour"], ms=5)
     if data["optimum"]:
@@ -131,147 +252,3 @@ def draw_plane(panel: Any, data: dict[str, Any], variant: str) -> None:
         panel.plot(*data["goal"], "x", color="black", ms=8, label="goal of f", ls="none")
     panel.set_xlabel(data["labels"][0])
     panel.set_ylabel(data["labels"][1])
-
-
-def draw_scalings(
-    artifact: Artifact, found: dict[Variant, list[dict[str, Any]]], out: Path
-) -> list[tuple[str, str]]:
-    """Write one file for each variant, and give (label, file's name) of each.
-
-    A file has a panel for every cost and what it grows with, both on logarithmic axes. A thin line
-    of the stated order goes through each method's first point. found: from `curves.scalings`.
-    """
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
-
-    files = []
-    for variant, lines in found.items():
-        kinds = list(dict.fromkeys((line["against"], line["metric"]) for line in lines))
-        across = min(4, len(kinds))
-        down = -(-len(kinds) // across)
-        with plt.rc_context(figure_style(artifact)):
-            figure, axes = plt.subplots(
-                down, across, figsize=(2.9 * across, 2.7 * down), squeeze=False,
-                layout="constrained",
-            )  # fmt: skip
-            for panel in axes.flat[len(kinds) :]:
-                panel.set_axis_off()
-            handles: dict[str, Any] = {}
-            for panel, kind in zip(axes.flat, kinds):
-                for line in (one for one in lines if (one["against"], one["metric"]) == kind):
-                    method, (x, y) = line["method"], zip(*line["points"])
-                    (handles[method.label],) = panel.loglog(
-                        x, y, marker="o", color=method.colour, ls=DASHES[method.dash], ms=4, lw=1.4
-                    )
-                    if line["order"] is not None:
-                        bound = [y[0] * (at / x[0]) ** line["order"] for at in x]
-                        panel.loglog(x, bound, color=method.colour, ls=DASHES[method.dash], lw=0.5)
-                panel.set_xlabel(kind[0])
-                panel.set_title(kind[1])
-            figure.legend(
-                handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
-            )
-            stem = out / artifact.id
-            file = stem.with_name(f"{stem.name}-{variant}-scaling.svg")
-            figure.savefig(file, metadata={"Date": None})
-            plt.close(figure)
-        files.append((f"Cost of reaching the target (thin: stated order), {variant}", file.name))
-    return files
-
-
-def draw_views(
-    artifact: Artifact, found: dict[Variant, list[tuple[str, dict[str, Any]]]], out: Path
-) -> list[tuple[str, str]]:
-    """Write one file for each variant, and give (label, file's name) of each.
-
-    A file has a histogram or a matrix for each row. found: from `curves.views`.
-    """
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
-
-    files = []
-    for variant, rows in found.items():
-        if not rows:
-            continue
-        if "matrix" in rows[0][1]:
-            files.append(draw_matrices(artifact, variant, rows, out))
-            continue
-        across = min(3, len(rows))
-        down = -(-len(rows) // across)
-        with plt.rc_context(figure_style(artifact)):
-            figure, axes = plt.subplots(
-                down, across, figsize=(3.2 * across, 2.2 * down), squeeze=False,
-                layout="constrained", sharex=True,
-            )  # fmt: skip
-            for panel in axes.flat[len(rows) :]:
-                panel.set_axis_off()
-            for panel, (row, view) in zip(axes.flat, rows):
-                for (group, shares), colour, hatch in zip(
-                    view["shares"].items(), ("#0072b2", "#d55e00"), ("", "////")
-                ):
-                    width = (view["high"] - view["low"]) / len(shares)
-                    edges = [view["low"] + i * width for i in range(len(shares) + 1)]
-                    panel.stairs(
-                        shares, edges, fill=True, color=colour, alpha=0.45, hatch=hatch,
-                        label=f"{group}s",
-                    )  # fmt: skip
-                    panel.stairs(shares, edges, color=colour)
-                panel.set_yscale("symlog", linthresh=0.01)
-                panel.set_ylim(0, 1)
-                panel.set_yticks([0, 0.01, 0.1, 1], ["0", ".01", ".1", "1"])
-                panel.set_title(row)
-            for panel in axes[-1]:
-                panel.set_xlabel(rows[0][1]["label"])
-            axes[0][0].set_ylabel("share")
-            handles, labels = axes[0][0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-            stem = out / artifact.id
-            file = stem.with_name(f"{stem.name}-{variant}-view.svg")
-            figure.savefig(file, metadata={"Date": None})
-            plt.close(figure)
-        title = rows[0][1]["title"]
-        files.append(
-            (
-                f"{title} at the end, first seed (logarithmic above .01), {variant} variant",
-                file.name,
-            )
-        )
-    return files
-
-
-def draw_matrices(
-    artifact: Artifact, variant: Variant, rows: list[tuple[str, dict[str, Any]]], out: Path
-) -> tuple[str, str]:
-    """Write one file with a heat map for each row, on one scale; gives (label, file's name)."""
-    from matplotlib import pyplot as plt
-
-    across = min(4, len(rows))
-    down = -(-len(rows) // across)
-    plain = {"axes.grid": False, "axes.spines.top": True, "axes.spines.right": True}
-    with plt.rc_context(figure_style(artifact) | plain):
-        figure, axes = plt.subplots(
-            down, across, figsize=(2.4 * across, 2.5 * down), squeeze=False, layout="constrained"
-        )
-        for panel in axes.flat[len(rows) :]:
-            panel.set_axis_off()
-        for panel, (row, view) in zip(axes.flat, rows):
-            values = [[float("nan") if v is None else v for v in line] for line in view["matrix"]]
-            n = len(values)
-            image = panel.imshow(
-                values, vmin=view["low"], vmax=view["high"], cmap="viridis",
-                extent=(0.5, n + 0.5, n + 0.5, 0.5), interpolation="nearest",
-            )  # fmt: skip
-            panel.set_title(row)
-            panel.set_xlabel(view["x"])
-            panel.set_ylabel(view["y"])
-        title = rows[0][1]["title"]
-        figure.colorbar(image, ax=axes, label=title.lower(), shrink=0.8)
-        stem = out / artifact.id
-        file = stem.with_name(f"{stem.name}-{variant}-view.svg")
-        figure.savefig(file, metadata={"Date": None})
-        plt.close(figure)
-    return f"{title}, first seed, {variant} variant", file.name

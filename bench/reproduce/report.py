@@ -1,22 +1,36 @@
-"""Writes the report: a folder of pages that a browser opens from disk, without a network."""
+"""Writes the report: a folder of pages that a browser opens from disk, without a network.
+
+Every link is relative, so that the folder may also stand below any path of a web host.
+"""
 
 import importlib.resources
 import json
+import os
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
 from markupsafe import Markup
 
 from bench.core.settings import BadSetting
-from bench.reproduce import curves, drawings, records, tables, totals
+from bench.reproduce import curves, dots, drawings, headlines, latex, pictures, records, tables
+from bench.reproduce import totals as counted
 from bench.reproduce.claim_kinds import describe_author, describe_cause
+from bench.reproduce.claims import VerdictWord
+from bench.reproduce.papers import Paper, paper_of
 from bench.reproduce.plan import Plan, seeds
+from bench.reproduce.points import format_override, points
 from bench.reproduce.power import describe_statistic
 from bench.reproduce.records import Record
+from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import Artifact, Book, ScaleName
+from bench.reproduce.terminal import err
 from bench.runs.files import write_whole
 
 ASSETS = ("report.css", "report.js", "compare.js")
@@ -24,6 +38,7 @@ SCALE_WORDS: dict[ScaleName, str] = {
     "paper": "the paper's scale",
     "smaller": "smaller than the paper's scale",
 }
+FEWEST_SHARED, MOST_WORKERS = 8, 8  # pages from which on, and processes among which, work is shared
 MARKS = {"holds": "✓", "fails": "✗", "not enough runs": "?", "outdated": "↺", "not run": "–"}
 
 
@@ -41,13 +56,22 @@ class ReportEntry:
         return self.artifact.spec.scale(self.record.budget)
 
 
-def count_claims(entry: ReportEntry) -> totals.Counts:
+@dataclass(frozen=True)
+class Waiting:
+    """An artifact without a record, and the smallest budget at which its claims are judged."""
+
+    artifact: Artifact
+    budget: Budget
+
+
+def count_claims(entry: ReportEntry) -> counted.Counts:
     """How many of the page's claims have each verdict, those of each author apart."""
-    return totals.count_verdicts(
+    return counted.count_verdicts(
         e for group in entry.record.claims.values() for e in group.values()
     )
 
 
+@cache
 def load_templates() -> jinja2.Environment:
     """The pages' templates with the filters that they use."""
     loader = jinja2.PackageLoader("bench.reproduce", "assets")
@@ -59,6 +83,7 @@ def load_templates() -> jinja2.Environment:
     environment.filters["cause"] = describe_cause
     environment.filters["scale"] = SCALE_WORDS.__getitem__
     environment.filters["duration"] = records.format_duration
+    environment.filters["paths"] = with_pdf
     return environment
 
 
@@ -84,77 +109,205 @@ def copy_assets(out: Path) -> None:
         (folder / name).write_bytes(source.read_bytes())
 
 
-def write_report(entries: list[ReportEntry], book: Book, out: Path) -> Path:
-    """Write index.html and the files of every artifact into `out`; gives the path of index.html."""
+def with_pdf(files: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """The figures (label, SVG file) with the PDF file of each."""
+    return [(label, file, str(Path(file).with_suffix(".pdf"))) for label, file in files]
+
+
+def write_report(
+    entries: Sequence[ReportEntry],
+    book: Book,
+    out: Path,
+    papers: Mapping[str, Paper] | None = None,
+    waiting: Sequence[Waiting] = (),
+) -> Path:
+    """Write index.html and the files of every artifact into `out`; gives the path of index.html.
+
+    The index is written first, so that it can be opened while the pages are drawn. papers: by the
+    name of their folders; an artifact of another one has no citation. waiting: artifacts that the
+    index lists without a page.
+    """
+    from rich.progress import track
+
     copy_assets(out)
-    environment = load_templates()
+    known = papers or {}
     for entry in entries:
         folder = out / entry.artifact.id.split("/")[0]
         folder.mkdir(parents=True, exist_ok=True)
-        write_page(entry, book, out, environment)
-    index = environment.get_template("index.html").render(
-        entries=[(entry, entry.scale, count_claims(entry)) for entry in entries],
-        sentences=totals.total_sentences((e.scale, count_claims(e)) for e in entries),
-        root="",
-        title="Bilevel Bench",
-    )
-    write_whole(out / "index.html", index)
+    write_index(entries, out, known, waiting)
+    write = partial(write_page, book=book, out=out, papers=known)
+    quiet = len(entries) < 2 or not err.is_terminal
+    firsts = track(
+        write_pages(write, entries), "pages", len(entries), console=err, transient=True,
+        disable=quiet,
+    )  # fmt: skip
+    figures = [(entry.artifact.id, first) for entry, first in zip(entries, firsts) if first]
+    document = latex.example_document([entry.artifact for entry in entries], figures)
+    write_whole(out / "example.tex", document)
     return out / "index.html"
 
 
-def write_page(entry: ReportEntry, book: Book, out: Path, environment: jinja2.Environment) -> None:
-    """Write an artifact's page, its tables in Markdown and LaTeX, and its figures in SVG."""
+def write_pages(
+    write: "partial[str | None]", entries: Sequence[ReportEntry]
+) -> Iterator[str | None]:
+    """Call `write` for every entry, several at a time if there are many; gives what it gives."""
+    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    if len(entries) < FEWEST_SHARED or workers < 2:
+        yield from map(write, entries)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(write, entries)
+
+
+def write_index(
+    entries: Sequence[ReportEntry],
+    out: Path,
+    papers: Mapping[str, Paper],
+    waiting: Sequence[Waiting],
+) -> None:
+    """Write the index: for each paper a card of every artifact, then those that wait."""
+    listed = [*(e.artifact for e in entries), *(w.artifact for w in waiting)]
+    folders = dict.fromkeys(artifact.id.split("/")[0] for artifact in listed)
+    keys = [k for k in papers if k in folders] + [k for k in folders if k not in papers]
+    sections = [
+        {
+            "key": key,
+            "paper": papers.get(key),
+            "cards": [index_card(e) for e in entries if e.artifact.id.startswith(f"{key}/")],
+            "waiting": [w for w in waiting if w.artifact.id.startswith(f"{key}/")],
+        }
+        for key in keys
+    ]
+    html = (
+        load_templates()
+        .get_template("index.html")
+        .render(
+            sections=sections,
+            sentences=counted.total_sentences((e.scale, count_claims(e)) for e in entries),
+            root="",
+            title="Bilevel Bench",
+        )
+    )
+    write_whole(out / "index.html", html)
+
+
+def index_card(entry: ReportEntry) -> dict[str, Any]:
+    """What the index shows of an artifact."""
+    artifact = entry.artifact
+    counts = count_claims(entry)
+    return {
+        "id": artifact.id,
+        "title": artifact.spec.title,
+        "source": artifact.spec.source,
+        "budget": entry.record.budget,
+        "scale": entry.scale,
+        "complete": entry.record.complete,
+        "headline": headlines.headline(entry.record.claims),
+        "counts": {
+            word: (counts["paper"][word], counts["us"][word])
+            for word in get_args(VerdictWord)
+            if counts["paper"][word] or counts["us"][word]
+        },
+    }
+
+
+def write_page(
+    entry: ReportEntry, book: Book, out: Path, papers: Mapping[str, Paper]
+) -> str | None:
+    """Write an artifact's page, its tables in Markdown and LaTeX, and its figures.
+
+    Gives the path of its first figure below `out`, without a suffix; None if it has none.
+    """
     artifact, record, plan = entry.artifact, entry.record, entry.plan
-    spec = artifact.spec
+    spec, paper = artifact.spec, paper_of(artifact.id, papers)
     every = tables.artifact_tables(artifact, record, book)
     drawn = curves.curves(plan, book) if plan else {}
     plane = curves.paths(plan, book) if plan else {}
     svgs = drawings.draw_figures(artifact, drawn, plane, book, out)
-    pictures = []
+    results = dots.draw_results(artifact, record, book, out)
+    dots.draw_thumbnail(artifact, record, drawn, book, out)
+    more = []
     if plan:
-        pictures += drawings.draw_scalings(artifact, curves.scalings(plan, book), out)
-        pictures += drawings.draw_views(artifact, curves.views(plan), out)
-    figure = {
+        more += pictures.draw_scalings(artifact, curves.scalings(plan, book), out)
+        more += pictures.draw_views(artifact, curves.views(plan), out)
+    html = (
+        load_templates()
+        .get_template("artifact.html")
+        .render(
+            artifact=artifact,
+            spec=spec,
+            record=record,
+            headline=headlines.headline(record.claims),
+            outdated=headlines.outdated_rows(record),
+            claims=claim_entries(record, len(seeds(artifact, record.budget))),
+            tables={t.title: t for t in every if t.title != "Claims"},
+            note=every[0].note if every[0].title == "Claims" else "",
+            figure=figure_data(entry, book, drawn, plane),
+            planes=plane,
+            svgs=svgs,
+            results=results,
+            pictures=more,
+            drawn=any(drawn.values()),
+            budget=spec.budgets[record.budget],
+            settings=row_settings(entry, book),
+            paper=paper,
+            bibtex=paper.bibtex(artifact.id.split("/")[0]) if paper else "",
+            scale=entry.scale,
+            root="../",
+            title=spec.title,
+        )
+    )
+    stem = out / artifact.id
+    write_whole(stem.with_suffix(".html"), html)
+    head = (
+        f"## {spec.title}\n\n{spec.source}; budget {record.budget}, {SCALE_WORDS[entry.scale]}\n\n"
+        f"{headlines.headline(record.claims)}\n\n{spec.note.strip()}\n\n"
+    )
+    images = "".join(f"![{label}]({file})\n" for label, file in [*svgs, *results, *more])
+    write_whole(
+        stem.with_suffix(".md"), head + "\n".join(map(tables.to_markdown, every)) + "\n" + images
+    )
+    parts = (latex.to_latex(table, artifact.id, spec.title) for table in every)
+    write_whole(stem.with_suffix(".tex"), "\n".join(parts))
+    first = next(iter([*svgs, *results, *more]), None)
+    return str(Path(artifact.id).parent / Path(first[1]).stem) if first else None
+
+
+def figure_data(
+    entry: ReportEntry,
+    book: Book,
+    drawn: dict[Variant, list[dict[str, Any]]],
+    plane: dict[Variant, dict[str, Any]],
+) -> dict[str, Any]:
+    """What the page's script draws, as JSON."""
+    spec = entry.artifact.spec
+    return {
         "metrics": [
             {"name": m, "label": book.metric(spec.task, m).label, "log": m in spec.figure.log}
             for m in spec.figure.metrics
         ],
         "axes": [
             {"name": a, "label": book.metric(spec.task, a).label}
-            for a in (curves.axes(plan) if plan else spec.figure.axes)
+            for a in (curves.axes(entry.plan) if entry.plan else spec.figure.axes)
         ],
         "variants": drawn,
         "planes": plane,
         "band": "mean ± standard error over seeds",
     }
-    html = environment.get_template("artifact.html").render(
-        artifact=artifact,
-        spec=spec,
-        record=record,
-        claims=claim_entries(record, len(seeds(artifact, record.budget))),
-        tables=[t for t in every if t.title != "Claims"],
-        note=every[0].note if every[0].title == "Claims" else "",
-        figure=figure,
-        planes=plane,
-        svgs=svgs,
-        pictures=pictures,
-        drawn=any(drawn.values()),
-        budget=spec.budgets[record.budget],
-        scale=entry.scale,
-        root="../",
-        title=spec.title,
-    )
-    stem = out / artifact.id
-    write_whole(stem.with_suffix(".html"), html)
-    head = (
-        f"## {spec.title}\n\n{spec.source}; budget {record.budget}, {SCALE_WORDS[entry.scale]}\n\n"
-        f"{spec.note.strip()}\n\n"
-    )
-    images = "".join(f"![{label}]({file})\n" for label, file in [*svgs, *pictures])
-    write_whole(
-        stem.with_suffix(".md"), head + "\n".join(map(tables.to_markdown, every)) + "\n" + images
-    )
-    write_whole(stem.with_suffix(".tex"), "\n".join(map(tables.to_latex, every)))
+
+
+def row_settings(entry: ReportEntry, book: Book) -> dict[str, list[tuple[str, str]]]:
+    """For each variant every row's settings, as `bench` takes them, with its grid point."""
+    found: dict[str, dict[str, str]] = {v: {} for v in entry.record.rows}
+    for point in points(entry.artifact.spec, book, entry.record.budget):
+        row = entry.record.rows.get(point.variant, {}).get(point.row)
+        if row is None:
+            continue
+        chosen = {k: v for k, v in row.chosen.items() if k in dict(point.chosen)}
+        settings = {**dict(point.settings), **chosen}
+        words = " ".join(format_override(path, value) for path, value in settings.items())
+        found[point.variant].setdefault(point.row, words)
+    return {variant: list(rows.items()) for variant, rows in found.items()}
 
 
 def claim_entries(record: Record, n: int) -> list[dict[str, Any]]:

@@ -14,12 +14,16 @@ from bench.runs.screen import COSTS
 
 @dataclass(frozen=True)
 class CellTable:
-    """A table of text: `head` and each of `rows` have one cell for each column."""
+    """A table of text: `head` and each of `rows` have one cell for each column.
+
+    best: the places (row, column) of the cells that are marked as the best.
+    """
 
     title: str
     head: list[str]
     rows: list[list[str]]
     note: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 def format_value(x: float, metric: Metric) -> str:
@@ -92,24 +96,69 @@ def remark(row: RowRecord, spec: Spec) -> str:
     return "; ".join(notes)
 
 
-def results_table(artifact: Artifact, record: Record, variant: str, book: Book) -> CellTable:
-    """The artifact's own table: the last values that a variant's runs measured."""
+def results_table(artifact: Artifact, record: Record, book: Book) -> CellTable:
+    """The artifact's own table: the last values of both variants, side by side for each metric.
+
+    The best mean of each column is marked where the metric has a better direction. Rows that are
+    outdated, or of which a run failed, are never the best.
+    """
     spec = artifact.spec
-    columns = [(name, book.metric(spec.task, name)) for name in spec.columns]
-    rows = []
-    for name, row in record.rows[variant].items():
-        n = row.status.count("done")
-        cells = [measured_cell(row, key, metric) for key, metric in columns]
-        rows.append([name, *cells, str(n), remark(row, spec)])
-    note = "Mean ± standard error of the mean [95% bootstrap interval] over n seeds."
-    if all(len(row.status) <= 1 for row in record.rows[variant].values()):
-        note = "One run of each row, whose deviation over seeds is not known."
-    return CellTable(
-        f"Measured, {variant} variant",
-        ["method", *(column_head(metric) for _, metric in columns), "n", "remarks"],
-        rows,
-        note,
+    variants = list(record.rows)
+    columns = [(v, name, book.metric(spec.task, name)) for name in spec.columns for v in variants]
+    head = [
+        column_head(metric) + (f", {variant}" if len(variants) > 1 else "")
+        for variant, _, metric in columns
+    ]
+    recorded = {name for group in record.rows.values() for name in group}
+    names = [n for n in spec.rows if n in recorded] + sorted(recorded - set(spec.rows))
+    rows, means = [], []
+    for name in names:
+        own = {v: record.rows[v][name] for v in variants if name in record.rows[v]}
+        cells = [measured_cell(own[v], key, m) if v in own else "·" for v, key, m in columns]
+        means.append([comparable_mean(own.get(v), key) for v, key, _ in columns])
+        rows.append([name, *cells, joined({v: count_done(r) for v, r in own.items()}),
+                     joined({v: remark(r, spec) for v, r in own.items()})])  # fmt: skip
+    best = {
+        (i, j + 1)
+        for j, (_, _, metric) in enumerate(columns)
+        for i in best_rows([line[j] for line in means], metric)
+    }
+    note = (
+        "Mean ± standard error of the mean [95% bootstrap interval] over n seeds; the best mean of "
+        "a column is marked."
     )
+    if all(len(row.status) <= 1 for group in record.rows.values() for row in group.values()):
+        note = "One run of each row, whose deviation over seeds is not known."
+    return CellTable("Measured", ["method", *head, "n", "remarks"], rows, note, frozenset(best))
+
+
+def count_done(row: RowRecord) -> str:
+    """How many of a row's runs are done."""
+    return str(row.status.count("done"))
+
+
+def joined(texts: dict[str, str]) -> str:
+    """One text for both variants if they have the same, or else each after its variant's name."""
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{variant}: {text}" for variant, text in texts.items() if text)
+
+
+def comparable_mean(row: RowRecord | None, name: str) -> float | None:
+    """The mean of a metric if every run of the row is done and the row is not outdated."""
+    if row is None or row.outdated or not row.status or set(row.status) != {"done"}:
+        return None
+    values = done_values(row, name)
+    return estimate(values).mean if values else None
+
+
+def best_rows(means: list[float | None], metric: Metric) -> list[int]:
+    """The places of the best of at least two means; none if no direction is better."""
+    known = [m for m in means if m is not None]
+    if metric.better == "neither" or len(known) < 2:
+        return []
+    top = max(known) if metric.better == "higher" else min(known)
+    return [i for i, m in enumerate(means) if m == top]
 
 
 def published_table(
@@ -119,7 +168,8 @@ def published_table(
     spec = artifact.spec
     rows = []
     for name, row in record.rows[variant].items():
-        for key, value in spec.rows[name].published.items():
+        published = spec.rows[name].published if name in spec.rows else {}
+        for key, value in published.items():
             metric = book.metric(spec.task, key)
             verdicts = [
                 entry.verdict.text
@@ -172,7 +222,10 @@ def costs_table(record: Record, variant: str) -> CellTable:
 
 
 def differences_table(artifact: Artifact, record: Record, book: Book) -> CellTable | None:
-    """The two variants row by row, and how far apart they are; None if there is only one."""
+    """How far the released code's means lie from the paper's; None if there is one variant.
+
+    A row for each method, a column for each metric.
+    """
     spec = artifact.spec
     if not {"paper", "code"} <= set(record.rows):
         return None
@@ -181,26 +234,29 @@ def differences_table(artifact: Artifact, record: Record, book: Book) -> CellTab
         a, b = (record.rows[v].get(name) for v in ("paper", "code"))
         if a is None or b is None:
             continue
-        for key in spec.columns:
-            x, y = done_values(a, key), done_values(b, key)
-            if not x or not y:
-                continue
-            metric = book.metric(spec.task, key)
-            apart = estimate(y).mean - estimate(x).mean
-            interval = welch_interval(y, x)
-            text = format_value(apart, metric)
-            if interval:
-                text += (
-                    f" [{format_value(interval[0], metric)}, {format_value(interval[1], metric)}]"
-                )
-            means = [format_value(estimate(v).mean, metric) for v in (x, y)]
-            rows.append([name, column_head(metric), *means, text])
+        cells = [
+            difference_cell(done_values(a, key), done_values(b, key), book.metric(spec.task, key))
+            for key in spec.columns
+        ]
+        if set(cells) != {"–"}:
+            rows.append([name, *cells])
     return CellTable(
-        "Paper against released code",
-        ["method", "metric", "paper", "code", "code − paper"],
+        "Released code minus paper",
+        ["method", *(column_head(book.metric(spec.task, key)) for key in spec.columns)],
         rows,
-        "Interval: Welch, 95%.",
+        "Difference of the means [Welch's 95% interval].",
     )
+
+
+def difference_cell(paper: list[float], code: list[float], metric: Metric) -> str:
+    """The difference of two means, with its interval if both have several values."""
+    if not paper or not code:
+        return "–"
+    text = format_value(estimate(code).mean - estimate(paper).mean, metric)
+    interval = welch_interval(code, paper)
+    if interval:
+        text += f" [{format_value(interval[0], metric)}, {format_value(interval[1], metric)}]"
+    return text
 
 
 def claims_table(record: Record, n: int) -> CellTable:
@@ -234,11 +290,10 @@ def artifact_tables(artifact: Artifact, record: Record, book: Book) -> list[Cell
     """All tables of an artifact that have rows, in the order of its page."""
     n = len(seeds(artifact, record.budget))
     found: list[CellTable | None] = [claims_table(record, n)]
-    for variant in record.rows:
-        found.append(results_table(artifact, record, variant, book))
-        found.append(published_table(artifact, record, variant, book))
-        found.append(costs_table(record, variant))
+    found.append(results_table(artifact, record, book))
+    found += [published_table(artifact, record, variant, book) for variant in record.rows]
     found.append(differences_table(artifact, record, book))
+    found += [costs_table(record, variant) for variant in record.rows]
     return [table for table in found if table is not None and table.rows]
 
 
@@ -248,40 +303,10 @@ def to_markdown(table: CellTable) -> str:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    body = [line(table.head), "|" + "---|" * len(table.head), *map(line, table.rows)]
+    rows = [
+        [f"**{cell}**" if (i, j) in table.best else cell for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
+    body = [line(table.head), "|" + "---|" * len(table.head), *map(line, rows)]
     note = [f"\n{table.note}"] if table.note else []
     return "\n".join([f"### {table.title}\n", *body, *note, ""])
-
-
-TEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "−": "$-$", "–": "--", "↑": r"$\uparrow$", "↓": r"$\downarrow$",
-    "θ": r"$\theta$", "φ": r"$\phi$", "η": r"$\eta$", "α": r"$\alpha$", "ξ": r"$\xi$",
-    "β": r"$\beta$", "ε": r"$\epsilon$", "κ": r"$\kappa$", "λ": r"$\lambda$", "Φ": r"$\Phi$",
-    "γ": r"$\gamma$", "τ": r"$\tau$",
-    "∇": r"$\nabla$", "≤": r"$\le$", "≥": r"$\ge$", "×": r"$\times$", "…": r"\ldots{}",
-    "²": "$^2$", "q̂": r"$\hat q$", "₁": "$_1$", "₂": "$_2$", "₀": "$_0$", "∞": r"$\infty$",
-    "<": "$<$", ">": "$>$", "|": r"\textbar{}",
-}  # fmt: skip
-
-
-def escape_tex(text: str) -> str:
-    """The text for LaTeX: special characters escaped, symbols as mathematics, for pdflatex."""
-    text = text.replace("q̂", "\0")
-    return "".join(TEX.get(c, c) for c in text).replace("\0", TEX["q̂"])
-
-
-def to_latex(table: CellTable) -> str:
-    """The table in LaTeX: a tabular with the rules of the package booktabs."""
-    lines = [
-        f"% {table.title}",
-        r"\begin{tabular}{" + "l" * len(table.head) + "}",
-        r"\toprule",
-        " & ".join(map(escape_tex, table.head)) + r" \\",
-        r"\midrule",
-        *(" & ".join(map(escape_tex, row)) + r" \\" for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"

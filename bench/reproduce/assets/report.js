@@ -25,9 +25,21 @@ function transparent(colour) {
   return `rgba(${part(1)},${part(3)},${part(5)},0.15)`;
 }
 
+// A curve that others are drawn over is wider than they are, so that it is seen below them.
+function width(i, n) {
+  return 4 - 2.2 * i / Math.max(1, n - 1);
+}
+
+// The x axis ends where the data end.
+function range(drawn) {
+  const xs = drawn.flatMap((trace) => trace.x);
+  return xs.length && Math.min(...xs) < Math.max(...xs) ? [Math.min(...xs), Math.max(...xs)] : undefined;
+}
+
 function traces(lines, metric, axis, log) {
   const found = [];
-  for (const line of lines.filter((l) => !hidden.has(l.row))) {
+  const shown = lines.filter((l) => !hidden.has(l.row));
+  for (const [i, line] of shown.entries()) {
     const points = line.y[metric]
       .map(([mean, error], i) => ({ x: line.x[axis][i], mean, error: error ?? 0 }))
       .filter((p) => p.x !== null && p.mean !== null && (!log || p.mean > 0));
@@ -40,8 +52,13 @@ function traces(lines, metric, axis, log) {
         fillcolor: transparent(line.colour), line: { width: 0 }, mode: "lines", hoverinfo: "skip" });
     }
     found.push({ x: xs, y: points.map((p) => p.mean), name: line.row, mode: "lines",
-      line: { color: line.colour, dash: line.dash, width: 2 },
+      line: { color: line.colour, dash: line.dash, width: width(i, shown.length) },
       hovertemplate: `${line.row}: %{y:.4g} at %{x:.4g}<extra>n = ${line.n}</extra>` });
+    if (metric in line.published) {
+      found.push({ x: [xs[xs.length - 1]], y: [line.published[metric]], mode: "markers", cliponaxis: false,
+        marker: { symbol: "diamond-open", size: 9, color: line.colour, line: { width: 2 } },
+        hovertemplate: `${line.row}, as published: %{y:.4g}<extra></extra>` });
+    }
   }
   return found;
 }
@@ -66,6 +83,7 @@ function drawCurves() {
   for (const box of document.getElementById("curves").children) {
     const drawn = traces(data.variants[box.dataset.variant], metric.name, axis.name, log);
     const look = layout(`${box.dataset.variant} variant`, axis.label, metric.label, log);
+    look.xaxis.range = range(drawn);
     if (log) look.yaxis.dtick = decades(drawn) > 1.5 ? Math.ceil(decades(drawn) / 8) : "D2";
     Plotly.react(box, drawn, look, CONFIG);
   }
@@ -78,10 +96,11 @@ function drawPlane(box, plane) {
       contours: { coloring: "none" }, line: { width: 0.7, color: "#b5b5b5" }, showscale: false,
       hoverinfo: "skip" });
   }
-  for (const line of plane.lines.filter((l) => !hidden.has(l.row))) {
+  const shown = plane.lines.filter((l) => !hidden.has(l.row));
+  for (const [i, line] of shown.entries()) {
     const n = line.x.length - 1;
     found.push({ x: line.x, y: line.y, mode: "lines", name: line.row,
-      line: { color: line.colour, dash: line.dash, width: 2 } });
+      line: { color: line.colour, dash: line.dash, width: width(i, shown.length) } });
     found.push({ x: [line.x[0], line.x[n]], y: [line.y[0], line.y[n]], mode: "markers", name: line.row,
       marker: { size: 9, color: ["#ffffff", line.colour], line: { color: line.colour, width: 2 } } });
   }
