@@ -24,7 +24,15 @@ from bench.core.task import Best
 from bench.reproduce.histories import thin_rows
 from bench.runs import checkpoint
 from bench.runs.environment import _cpu, differences, environment_of, shares_time
-from bench.runs.files import read_json, write_json, write_whole, write_yaml
+from bench.runs.files import (
+    read_json,
+    read_yaml,
+    write_json,
+    write_sealed_json,
+    write_sealed_yaml,
+    write_whole,
+)
+from bench.runs.folder import RunFolder
 from bench.runs.history import (
     History,
     as_line,
@@ -106,8 +114,9 @@ def test_json_and_yaml_are_read_back(tmp_path: Path, disk: Disk) -> None:
     values = {"b": 1, "a": [1.5, None, "x"]}
     write_json(tmp_path / "a.json", values)
     assert (tmp_path / "a.json").read_text() == json.dumps(values, indent=1) + "\n"
-    write_yaml(tmp_path / "a.yaml", values)
-    assert (tmp_path / "a.yaml").read_text() == "b: 1\na:\n- 1.5\n- null\n- x\n"  # order is kept
+    write_sealed_yaml(tmp_path / "a.yaml", values)
+    text = (tmp_path / "a.yaml").read_text()
+    assert text.startswith("b: 1\na:\n- 1.5\n- null\n- x\n# digest ")  # order is kept
     assert [said[0] for said in disk.said] == ["fsync", "replace", "fsync"] * 2
     assert read_json(tmp_path / "a.json") == values
     assert read_json(tmp_path / "a.json", {"a"}) == values
@@ -121,6 +130,57 @@ def test_damaged_json_is_refused(content: str | None, tmp_path: Path) -> None:
         path.write_text(content)
     with pytest.raises(BadSetting, match=r"a\.json is damaged \(.+\): write run\.force=true"):
         read_json(path, {"a", "b"})
+
+
+SEALED: dict[str, tuple[Callable[[Path, Any], None], Callable[[Path], Any]]] = {
+    "a.json": (write_sealed_json, read_json),
+    "a.yaml": (write_sealed_yaml, read_yaml),
+}
+
+
+@pytest.mark.parametrize("name", SEALED)
+def test_every_flipped_bit_of_a_small_file_is_noticed_or_changes_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    (write, read), values = SEALED[name], {"b": 1, "a": [1.5, None, "x"], "c": {"digest": "y"}}
+    path = tmp_path / name
+    write(path, values)
+    assert read(path) == values
+    whole = path.read_bytes()
+    seal = whole.rindex(b"digest")
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            found = read(path)
+        except BadSetting:
+            continue
+        assert bit // 8 >= seal - 2  # it is the digest itself that is damaged
+        assert {key: found.get(key) for key in values} == values
+
+
+def test_small_files_without_a_digest_are_read(tmp_path: Path) -> None:
+    """Older ones have none, and what others write."""
+    write_json(tmp_path / "a.json", {"a": 1})
+    assert read_json(tmp_path / "a.json") == {"a": 1}
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    assert read_yaml(tmp_path / "a.yaml") == {"a": 1}
+    write_sealed_json(tmp_path / "b.json", {})
+    assert read_json(tmp_path / "b.json") == {}
+
+
+def test_the_last_row_of_a_run_that_has_ended_is_not_cut(tmp_path: Path) -> None:
+    """The summary is written when all rows are there: who cuts one short is no kill."""
+    folder = RunFolder(tmp_path, "t/a/k")
+    folder.path.mkdir(parents=True)
+    path = folder.path / "history.jsonl"
+    lines = chained(path, 3)
+    path.write_bytes(b"".join(lines)[:-1] + b"\x0b")  # a bit of the end of the last line
+    assert len(folder.history()) == 2
+    folder.end({"status": "done", "reason": None, "last": {"step": 2}}, None)
+    with pytest.raises(BadSetting, match=r"history\.jsonl: row 3 cannot be read"):
+        folder.history()
 
 
 def rows(*steps: int) -> str:

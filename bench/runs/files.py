@@ -8,9 +8,11 @@ import errno
 import json
 import math
 import os
+import re
 import stat
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +24,9 @@ MOST_BYTES = 4_000_000  # of a small file
 MOST_YAML = 200_000  # bytes of a file of settings, which is slower to read
 MOST_DEPTH = 40  # of dictionaries and lists in each other
 MOST_BITS = 1000  # of an integer: more have no float
+DIGEST = "digest"  # the last key of a sealed object
+SEAL_OF_JSON = re.compile(rb',\n "digest": "([0-9a-f]{16})"\n\}\n$')
+SEAL_OF_YAML = re.compile(rb"# digest ([0-9a-f]{16})\n$")
 ADVICE = "write run.force=true to start again, or remove the folder"
 
 
@@ -63,6 +68,33 @@ def write_json(path: Path, values: Any) -> None:
     write_whole(path, json.dumps(values, indent=1) + "\n")
 
 
+def write_sealed_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write an object as JSON with a digest, by which `read_json` notices that it was changed.
+
+    Raises OSError as write_whole does.
+    """
+    text = json.dumps(dict(values), indent=1)
+    if values:
+        text = f'{text[:-2]},\n "{DIGEST}": "{digest_of(text.encode())}"\n}}'
+    write_whole(path, text + "\n")
+
+
+def digest_of(content: bytes) -> str:
+    """The digest that seals a file's content."""
+    return blake2b(content, digest_size=8).hexdigest()
+
+
+def check_seal(content: bytes, seal: re.Pattern[bytes], end: bytes) -> None:
+    """Raise ValueError if a file has a digest that is not that of its content.
+
+    seal: finds the digest. end: what stands in its place in the content that it is of. A file
+    without a digest, which is older or made by others, is not checked.
+    """
+    found = seal.search(content)
+    if found and digest_of(content[: found.start()] + end) != found[1].decode():
+        raise ValueError("it was changed")
+
+
 def open_regular(path: Path, most: int) -> BinaryIO:
     """A regular file of at most `most` bytes, open to be read.
 
@@ -94,16 +126,19 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
 def read_json(
     path: Path, keys: Set[str] = frozenset(), check: Callable[[dict[str, Any]], None] | None = None
 ) -> Any:
-    """The object in a JSON file; raises BadSetting if the file is missing or damaged.
+    """The object in a JSON file, without the digest that seals it.
 
-    keys: a file that lacks one of them counts as damaged. check: raises ValueError for an object
-    that counts as damaged.
+    Raises BadSetting if the file is missing, damaged or changed. keys: a file that lacks one of
+    them counts as damaged. check: raises ValueError for an object that counts as damaged.
     """
     try:
-        found = json.loads(read_small(path))
+        content = read_small(path)
+        check_seal(content, SEAL_OF_JSON, b"\n}")
+        found = json.loads(content)
         check_plain(found)
         if not isinstance(found, dict):
             raise ValueError("no object")
+        found.pop(DIGEST, None)
         for key in sorted(keys - set(found)):
             raise ValueError(f"it has no {key}")
         if check is not None:
@@ -120,15 +155,24 @@ def damaged(path: Path, error: Exception) -> BadSetting:
     return BadSetting(f"{path} is damaged ({why}): {ADVICE}")
 
 
-def write_yaml(path: Path, values: Any) -> None:
-    """Write values as YAML, in their order; raises OSError as write_whole does."""
-    write_whole(path, yaml.dump(values, Dumper=PlainDumper, sort_keys=False))
+def write_sealed_yaml(path: Path, values: Any) -> None:
+    """Write values as YAML, in their order, with a digest in a comment at the end.
+
+    Raises OSError as write_whole does.
+    """
+    text = yaml.dump(values, Dumper=PlainDumper, sort_keys=False)
+    write_whole(path, f"{text}# digest {digest_of(text.encode())}\n")
 
 
 def read_yaml(path: Path) -> Any:
-    """The plain values in a YAML file; raises BadSetting if the file is missing or damaged."""
+    """The plain values in a YAML file.
+
+    Raises BadSetting if the file is missing, damaged or changed.
+    """
     try:
-        text = read_small(path, MOST_YAML).decode()
+        content = read_small(path, MOST_YAML)
+        check_seal(content, SEAL_OF_YAML, b"")
+        text = content.decode()
         check_events(text)
         found = yaml.load(text, PlainLoader)
         check_plain(found)

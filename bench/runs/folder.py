@@ -9,7 +9,8 @@
     summary.json      how the run ended; it is written last
     lock              which process writes the folder now
 
-The folder alone tells what became of a run, whichever process made it.
+The folder alone tells what became of a run, whichever process made it. Every file but the lock ends
+with a digest, by which a change is noticed; older folders have none.
 """
 
 import os
@@ -24,7 +25,13 @@ from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
 from bench.runs import lock, shapes
-from bench.runs.files import damaged, read_json, read_yaml, write_json, write_yaml
+from bench.runs.files import (
+    damaged,
+    read_json,
+    read_yaml,
+    write_sealed_json,
+    write_sealed_yaml,
+)
 from bench.runs.history import History, keep_rows, read_rows, sample_rows
 
 SUMMARY, STATUS, CHECKPOINT, VIEW = "summary.json", "status.json", "checkpoint.pt", "view.json"
@@ -126,9 +133,10 @@ class RunFolder:
     def history(self) -> list[dict[str, Any]]:
         """The rows, without a last one that was cut short when the process was killed.
 
-        Raises BadSetting, which names the row, if one was changed, doubled or taken out.
+        Raises BadSetting, which names the row, if one was changed, doubled or taken out, or if the
+        last one is cut short though the run has ended.
         """
-        return read_rows(self.path / HISTORY)
+        return read_rows(self.path / HISTORY, ended=os.path.lexists(self.path / SUMMARY))
 
     def history_sample(self, most: int) -> list[dict[str, Any]]:
         """At most `most` rows, evenly spread, the first and last among them.
@@ -202,11 +210,11 @@ class RunFolder:
             (self.path / file).unlink(missing_ok=True)
         if afresh:
             shutil.rmtree(self.path / "wandb", ignore_errors=True)
-        write_yaml(self.path / CONFIG, dict(config))
+        write_sealed_yaml(self.path / CONFIG, dict(config))
 
     def describe(self, environment: Mapping[str, Any]) -> None:
         """Write the run's environment."""
-        write_json(self.path / ENVIRONMENT, environment)
+        write_sealed_json(self.path / ENVIRONMENT, environment)
 
     def rows(self) -> History:
         """The history, open to add rows."""
@@ -219,17 +227,17 @@ class RunFolder:
         """
         about = {"status": status, "reason": reason, "host": socket.gethostname(), **more}
         with suppress(OSError):
-            write_json(self.path / STATUS, about)
+            write_sealed_json(self.path / STATUS, about)
 
     def move_to(self, other: "RunFolder", config: Mapping[str, Any]) -> None:
         """Give the folder the name of another run, which is not there yet; this one is locked.
 
         config: the run's configuration, in which settings may be spelled otherwise than before.
         """
-        write_yaml(self.path / CONFIG, dict(config))
+        write_sealed_yaml(self.path / CONFIG, dict(config))
         summary = self.summary()
         if summary is not None:
-            write_json(self.path / SUMMARY, {**summary, "name": other.name})
+            write_sealed_json(self.path / SUMMARY, {**summary, "name": other.name})
         other.path.parent.mkdir(parents=True, exist_ok=True)
         (self.path / lock.NAME).unlink(missing_ok=True)
         self.path.rename(other.path)
@@ -237,8 +245,8 @@ class RunFolder:
     def end(self, summary: Mapping[str, Any], view: Mapping[str, Any] | None) -> None:
         """Write the files with which a run ends."""
         if view is not None:
-            write_json(self.path / VIEW, view)
-        write_json(self.path / SUMMARY, summary)
+            write_sealed_json(self.path / VIEW, view)
+        write_sealed_json(self.path / SUMMARY, summary)
 
 
 def folder_of(root: str, name: str) -> RunFolder:

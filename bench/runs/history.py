@@ -38,13 +38,14 @@ class Line(NamedTuple):
     cut: bool
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path, ended: bool = False) -> list[dict[str, Any]]:
     """The rows of a history, without a last one that was cut short by a kill.
 
-    Raises BadSetting, which names the first bad row, if the file was changed.
+    ended: the run has ended, after it had written all rows, so that none may be cut short. Raises
+    BadSetting, which names the first bad row, if the file was changed.
     """
     rows: list[dict[str, Any]] = []
-    for line in checked_lines(path):
+    for line in checked_lines(path, ended):
         rows.append(line.row or {})
         if len(rows) > MOST_ROWS:
             raise BadSetting(f"{path} has more than {MOST_ROWS:,} rows: {ADVICE}")
@@ -77,11 +78,12 @@ def sample_rows(path: Path, most: int) -> list[dict[str, Any]]:
     return rows
 
 
-def checked_lines(path: Path) -> Iterator[Line]:
+def checked_lines(path: Path, ended: bool = False) -> Iterator[Line]:
     """The lines of a history, but for a last one that was cut short.
 
-    Raises BadSetting, which names the row, at the first that cannot be read, that is not of a later
-    step than the one before, or whose digest is not that of the row and those before it.
+    ended: a last line that was cut short is refused too. Raises BadSetting, which names the row, at
+    the first that cannot be read, that is not of a later step than the one before, or whose digest
+    is not that of the row and those before it.
     """
     before, step, chained = "", -1, False
     lines = enumerate(raw_lines(path), 1)
@@ -91,7 +93,8 @@ def checked_lines(path: Path) -> Iterator[Line]:
             chained = line.digest is not None
         expected = chain(before, line.text) if chained else None
         if line.row is None or line.digest != expected:
-            if line.cut or (not chained and next(lines, None) is None):
+            may_be_cut = line.cut or (not chained and next(lines, None) is None)
+            if may_be_cut and not ended:
                 return
             word = "cannot be read" if line.row is None else "was changed, or one before it is gone"
             raise bad_row(path, number, word)

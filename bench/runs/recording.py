@@ -79,6 +79,8 @@ class Recording:
         if not isinstance(end, Diverged):
             self.standing = end
             self.save(end)
+        else:
+            self.history.sync()  # whoever finds a summary counts on all rows
         self.history.close()
         environment = run.folder.environment()
         references = task.report.references
