@@ -6,6 +6,7 @@ Slow modules are imported only when there is something to run, so that --help is
 import os
 import re
 import sys
+from errno import ENOSPC
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
@@ -77,8 +78,9 @@ def report_error(error: Exception) -> int:
     if isinstance(error, BadSetting):
         refuse(str(error))
         return PUT_OFF if isinstance(error, Busy) else REFUSED
-    if isinstance(error, OSError) and error.filename is not None:
-        refuse(f"cannot read or write {error.filename}: {error.strerror}; the same command goes on")
+    if isinstance(error, OSError) and (error.filename is not None or error.errno == ENOSPC):
+        file = error.filename or "a file"  # which an error of a file that is open does not name
+        refuse(f"cannot read or write {file}: {error.strerror}; the same command goes on")
         return FAILED
     raise error
 

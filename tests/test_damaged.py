@@ -1,6 +1,7 @@
 """Run folders, records and data that are damaged or mean harm: at most one line each, which names
 the file, and whatever is whole beside them is read."""
 
+import errno
 import gzip
 import json
 import os
@@ -463,6 +464,40 @@ def test_a_complete_record_is_replaced_by_a_complete_one_only(
     assert reproduce(*REPORT, *where, "--out", str(pages)) == 0  # one incomplete by another
 
 
+TRAJECTORY = {"x": "theta_x", "y": "theta_y", "x_range": [-1, 1], "y_range": [-1, 1],
+              "upper_in": "xy"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "do", "word"),
+    [
+        ("config.yaml", put("{"), "is damaged"),
+        ("config.yaml", replace("seed: 0", "seed: -1"), "its seed is -1"),
+        ("config.yaml", replace("tasks.toy.toy_minimax", "os.getcwd"), "os.getcwd"),
+        ("history.jsonl", double_row, "row 4"),
+        ("view.json", put('{"of": 1}'), "is damaged"),
+    ],
+)
+def test_a_report_with_paths_leaves_out_a_run_that_is_damaged(
+    file: str, do: Callable[[Path], None], word: str, world: World, reproduce: Reproduce,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The first run's task is what paths are drawn over; the next one's takes its place."""
+    specs = tmp_path / "specs" / "mine"
+    specs.mkdir(parents=True)
+    drawn = {**SPEC, "figure": {**SPEC["figure"], "trajectory": TRAJECTORY}}
+    (specs / "toy.yaml").write_text(yaml.safe_dump(drawn))
+    bad = next(run for run in world.runs if run.config()["seed"] == 0)
+    do(bad.path / file)
+    where = ("--runs", str(world.root), "--specs", str(specs.parent))
+    assert reproduce("report", *where, "--record") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"reproduce: left out: {bad.path}/{file}")
+    assert word in line
+    record = json.loads((tmp_path / "results/mine/toy/smoke.json").read_text())
+    assert sorted(record["rows"]["paper"]["BOME"]["status"]) == ["done", "done", "missing"]
+
+
 def test_a_record_is_written_after_its_pages(
     world: World, reproduce: Reproduce, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -471,6 +506,38 @@ def test_a_record_is_written_after_its_pages(
     assert reproduce(*REPORT, *where, "--out", str(tmp_path / "pages")) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "plotly.min.js",
+        "report.css",
+        "toy-distance.svg",
+        "toy.html",
+        "smoke.histories",
+        "smoke.json",
+    ],
+)
+def test_a_full_disk_is_told_in_one_line_and_the_record_stays(
+    file: str, recorded: Path, world: World, reproduce: Reproduce,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    before = {each: each.read_bytes() for each in recorded.parent.iterdir()}
+    sync = os.fsync
+
+    def full(number: int) -> None:
+        if file in os.readlink(f"/proc/self/fd/{number}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(number)
+
+    capsys.readouterr()
+    monkeypatch.setattr(os, "fsync", full)
+    assert reproduce(*REPORT, "--runs", str(world.root), "--specs", str(world.specs)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert file in line
+    assert "No space left" in line
+    assert {each: each.read_bytes() for each in recorded.parent.iterdir()} == before
 
 
 RECORDS: dict[str, Callable[[Path], None]] = {
@@ -519,6 +586,7 @@ HISTORIES: dict[str, bytes] = {
 def test_damaged_histories_beside_a_record_are_refused_in_one_line(
     case: str, recorded: Path, tmp_path: Path
 ) -> None:
+    change(histories_digest=None)(recorded)  # a record need not have it
     recorded.with_suffix(".histories.jsonl.gz").write_bytes(HISTORIES[case])
     with pytest.raises(BadSetting, match=r"smoke\.histories\.jsonl\.gz: ") as told:
         records.read_record("mine/toy", "smoke", tmp_path / "results")

@@ -233,13 +233,28 @@ def test_what_is_to_start_again_does_so_unless_it_has_begun(
     one, other = job(folder, force=force), job(folder, "other", force=force)
     jobs.make_job(one)
     assert made == [(again, True, "", 0)]
-    assert one.note.read_text() == "{}"
+    assert one.note.read_text() == ""
     assert one.config["run"]["force"] is force
     jobs.make_job(one._replace(others=(other,)))
     assert made[1:] == [[again, again]]
-    assert one.note.read_text() == "{}"
+    assert one.note.read_text() == ""
     assert json.loads(other.note.read_text()) == {"status": "refused", "reason": "no graph"}
     assert capsys.readouterr().err == "bench: no graph\n"
+
+
+@pytest.mark.parametrize("lost", ["log", "note"])
+def test_a_log_or_note_that_cannot_be_written_is_told_and_ends_no_worker(
+    lost: str, folder: RunFolder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on a full disk: whoever makes jobs goes on to the next one."""
+    one = job(folder)._replace(log=tmp_path / "log")
+    (tmp_path / "log" if lost == "log" else one.note).mkdir()  # no file can be there
+    jobs.make_job(one)
+    said = capfd.readouterr().err + ("" if lost == "log" else (tmp_path / "log").read_text())
+    (line,) = said.splitlines()
+    assert line.startswith("bench: IsADirectoryError")
+    if lost == "log":
+        assert one.state().status == "failed"
 
 
 def test_a_run_that_was_begun_by_an_earlier_command_starts_again(folder: RunFolder) -> None:

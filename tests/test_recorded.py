@@ -1,8 +1,10 @@
 """Histories beside records, and recorded runs that stand for runs that are not there."""
 
+import errno
 import gzip
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from bench.core.settings import BadSetting
 from bench.reproduce import histories, recorded, records, rejudging
 from bench.reproduce import plan as plans
+from bench.reproduce.histories import next_path
 from bench.reproduce.making import Choice
 from bench.reproduce.plan import Plan
 from bench.reproduce.points import Point
@@ -112,6 +115,7 @@ def test_histories_are_written_beside_the_record_and_read_with_it(
     assert len(record.histories) == 6
     file = records.write_record(record, tmp_path)
     assert "histories" not in json.loads(file.read_text())
+    assert not next_path(tmp_path / "p/a/short.histories.jsonl.gz").exists()
     beside = tmp_path / "p/a/short.histories.jsonl.gz"
     assert len(gzip.decompress(beside.read_bytes()).splitlines()) == 6
     before = beside.read_bytes()
@@ -121,6 +125,61 @@ def test_histories_are_written_beside_the_record_and_read_with_it(
     beside.unlink()
     alone = records.read_record("p/a", "short", tmp_path)
     assert alone == record.model_copy(update={"histories": {}})
+
+
+def without_digest(file: Path) -> None:
+    """Make a record one that is older than the digest of its histories."""
+    found = json.loads(file.read_text())
+    del found["histories_digest"]
+    file.write_text(json.dumps(found))
+
+
+def test_a_record_has_its_own_histories_whenever_its_writing_is_killed(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no moment at which the old record has the new histories, or the other way round."""
+    columns = {name: {"step": [1.0]} for name in record.histories}
+    new = record.model_copy(update={"title": "new", "histories": columns})
+    seen: list[Record | None] = []
+    replace = os.replace
+
+    def watched(source: Any, target: Any) -> None:
+        seen.append(records.read_record("p/a", "short", tmp_path))
+        replace(source, target)
+        seen.append(records.read_record("p/a", "short", tmp_path))
+
+    records.write_record(record, tmp_path)
+    monkeypatch.setattr(os, "replace", watched)
+    records.write_record(new, tmp_path)
+    assert seen == [record, record, record, new, new, new]
+    assert sorted(f.name for f in (tmp_path / "p/a").iterdir()) == [
+        "short.histories.jsonl.gz", "short.json",
+    ]  # fmt: skip
+
+
+def test_histories_of_another_record_are_refused(record: Record, tmp_path: Path) -> None:
+    records.write_record(record, tmp_path)
+    beside = tmp_path / "p/a/short.histories.jsonl.gz"
+    content = bytearray(beside.read_bytes())
+    content[4] ^= 1  # the time of packing, of which gzip has no checksum
+    beside.write_bytes(content)
+    with pytest.raises(BadSetting, match=r"jsonl\.gz: it was changed, or is of another record"):
+        records.read_record("p/a", "short", tmp_path)
+
+
+def test_a_record_that_cannot_be_written_leaves_nothing(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = records.write_record(record, tmp_path)
+    before = {each: each.read_bytes() for each in file.parent.iterdir()}
+
+    def full(path: Path, content: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(records, "write_whole", full)
+    with pytest.raises(OSError, match="No space left"):
+        records.write_record(record.model_copy(update={"title": "new"}), tmp_path)
+    assert {each: each.read_bytes() for each in file.parent.iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -133,7 +192,7 @@ def test_histories_are_written_beside_the_record_and_read_with_it(
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named(record: Record, tmp_path: Path, line: str) -> None:
-    records.write_record(record, tmp_path)
+    without_digest(records.write_record(record, tmp_path))
     beside = tmp_path / "p/a/short.histories.jsonl.gz"
     first = gzip.decompress(beside.read_bytes()).splitlines(keepends=True)[0]
     beside.write_bytes(gzip.compress(first + f"{line}\n".encode()))
@@ -146,7 +205,7 @@ def test_a_damaged_line_is_named(record: Record, tmp_path: Path, line: str) -> N
 def test_a_file_that_is_cut_or_no_archive_or_too_large_is_refused(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records.write_record(record, tmp_path)
+    without_digest(records.write_record(record, tmp_path))
     beside = tmp_path / "p/a/short.histories.jsonl.gz"
     whole = beside.read_bytes()
     for content in (whole[:-20], b"{}", whole[:30] + bytes([whole[30] ^ 64]) + whole[31:]):

@@ -5,6 +5,7 @@ Modules that are slow to import are imported by the commands that need them: `li
 
 import sys
 from collections import Counter
+from errno import ENOSPC
 from pathlib import Path
 from typing import Annotated
 
@@ -225,7 +226,11 @@ def report(
     for artifact in artifacts:
         name = budget.value if budget else largest_budget(artifact, book, root, results)
         old = read_replaced(artifact.id, name, results, record and force)
-        plan = None if old and not any_run else current_plan(artifact, book, name, root, old)
+        plan = (
+            None
+            if old and not any_run
+            else current_plan(artifact, book, name, root, old, drawn=True)
+        )
         there = plan is not None and any(r.summary and r.recorded is None for r in plan.runs)
         if record and not there:
             raise BadSetting(f"--record: {artifact.id} {name} has no finished run in {root}")
@@ -236,7 +241,7 @@ def report(
         measured = records.make_record(plan, book, old)
         if record and not force:
             refuse_loss(old, measured)
-        drawn = any(run.history for row in plan.rows for run in row.runs)
+        drawn = any(run.summary and run.history for row in plan.rows for run in row.runs)
         entries.append(pages.ReportEntry(artifact, measured, plan if drawn else None))
     index = pages.write_report(entries, book, out_.expanduser(), load_papers(specs))
     for entry in entries if record else []:
@@ -348,9 +353,10 @@ def main() -> None:
         err.print(Text(f"reproduce: {error}"))
         sys.exit(REFUSED)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != ENOSPC:
             raise
-        err.print(Text(f"reproduce: cannot write or read {error.filename}: {error.strerror}"))
+        file = error.filename or "a file"  # which an error of a file that is open does not name
+        err.print(Text(f"reproduce: cannot write or read {file}: {error.strerror}"))
         sys.exit(REFUSED)
     except Exception as error:
         told = getattr(error, "format_message", None)  # typer's refusals: a wrong option or value

@@ -7,7 +7,8 @@ from typing import Any
 
 from bench.reproduce.claim_kinds import Slope
 from bench.reproduce.histories import thin_rows
-from bench.reproduce.plan import TIMES, Names, Plan, Run, metric_value
+from bench.reproduce.plan import TIMES, Names, Plan, PlannedRow, Run, metric_value
+from bench.reproduce.reading import own_task
 from bench.reproduce.schema import Variant
 from bench.reproduce.slopes import value_at_target
 from bench.reproduce.specs import Artifact, Book
@@ -32,7 +33,7 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
     spec = plan.artifact.spec
     found: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in spec.variants}
     for row in plan.rows:
-        runs = [run for run in row.runs if run.history]
+        runs = [run for run in row.runs if run.summary is not None and run.history]
         if not runs:
             continue
         method = book.methods[spec.rows[row.name].method]
@@ -62,7 +63,7 @@ def axes(plan: Plan) -> list[str]:
         key
         for row in plan.rows
         for run in row.runs
-        if run.history
+        if run.summary is not None and run.history
         for key in run.history[-1]
         if key.startswith("calls/")
     }
@@ -133,20 +134,26 @@ def scalings(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
     return found
 
 
+def first_ended(row: PlannedRow) -> Run | None:
+    """The first of a row's runs that has ended, and that no damaged file leaves out."""
+    return next((run for run in row.runs if run.summary is not None), None)
+
+
 def views(plan: Plan) -> dict[Variant, list[tuple[str, dict[str, Any]]]]:
-    """For each variant pairs (row, view of the end of its first run), if the task has views."""
+    """For each variant pairs (row, view of its first run's end), if the task has views."""
     found: dict[Variant, list[tuple[str, dict[str, Any]]]] = {}
     for row in plan.rows:
-        if plan.artifact.spec.rows[row.name].line or not row.runs:
+        run = first_ended(row)
+        if plan.artifact.spec.rows[row.name].line or run is None:
             continue
-        seen = row.runs[0].folder.view()
+        seen = run.folder.view()
         if seen is not None:
             found.setdefault(row.variant, []).append((row.name, seen))
     return found
 
 
 def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
-    """For each variant the path of each row's first run, and the plane that it lies in.
+    """For each variant the path of each row's first ended run, and the plane that it lies in.
 
     The paths are under "lines"; what `landscape` gives is beside them. Points farther than 1e6
     from the origin are gaps.
@@ -157,9 +164,14 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
         return {}
     found: dict[Variant, dict[str, Any]] = {}
     for variant in spec.variants:
-        lines = []
-        for row in (r for r in plan.rows if r.variant == variant and r.runs):
-            history = row.runs[0].history
+        lines: list[dict[str, Any]] = []
+        drawn: list[Run] = []
+        for row in (r for r in plan.rows if r.variant == variant):
+            run = first_ended(row)
+            if run is None:
+                continue
+            drawn.append(run)
+            history = run.history
             points = [
                 (metric_value(h, plane.x), metric_value(h, plane.y))
                 for h in thin_rows(history, PATH_POINTS)
@@ -174,24 +186,9 @@ def paths(plan: Plan, book: Book) -> dict[Variant, dict[str, Any]]:
                     "y": [p[1] if p[1] is not None and abs(p[1]) < 1e6 else None for p in points],
                 }
             )
-        first = next((r.runs[0] for r in plan.rows if r.variant == variant and r.runs), None)
-        if first is not None and lines:
-            found[variant] = {"lines": lines, **landscape(first, plan.artifact, book)}
+        if drawn:
+            found[variant] = {"lines": lines, **landscape(drawn[0], plan.artifact, book)}
     return found
-
-
-def own_task(run: Run) -> dict[str, Any]:
-    """The `task` and `seed` that a run's folder names, both checked, as somebody else may have
-    written the folder; raises BadSetting, which names its file."""
-    from bench.core.settings import BadSetting, Seed, check_settings, validate
-    from bench.core.task import Task
-
-    found = run.folder.config()
-    try:
-        task = check_settings(found["task"], "task", Task, given=("context",))
-        return {"task": task, **validate({"seed": (Seed, ...)}, {"seed": found["seed"]}, "")}
-    except (BadSetting, LookupError, TypeError) as error:
-        raise BadSetting(f"{run.folder.path}/config.yaml: {error}") from None
 
 
 def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
@@ -209,7 +206,7 @@ def landscape(run: Run, artifact: Artifact, book: Book) -> dict[str, Any]:
     plane = artifact.spec.figure.trajectory
     assert plane is not None
     if run.recorded is None:
-        config = own_task(run)
+        config = own_task(run.folder)
     else:
         config = Names(Path()).config(run.planned.point, run.planned.seed)
     task: Task = build(config["task"], Context(seed=config["seed"], dtype=torch.float64))

@@ -6,7 +6,14 @@ These figures need nothing but a record's last values, so that every record has 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.reproduce.drawings import DASHES, figure_style, line_points, pyplot, save_figure
+from bench.reproduce.drawings import (
+    DASHES,
+    figure_style,
+    line_points,
+    pyplot,
+    save_figure,
+    write_figure,
+)
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.schema import Variant
 from bench.reproduce.specs import Artifact, Book
@@ -148,6 +155,6 @@ def draw_thumbnail(
         panel.minorticks_off()
         stem = out / artifact.id
         file = stem.with_name(f"{stem.name}-small.svg")
-        figure.savefig(file, metadata={"Date": None})
+        write_figure(figure, file, {"Date": None})
         plt.close(figure)
     return file.name

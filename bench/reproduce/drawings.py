@@ -1,11 +1,13 @@
 """Draws the curves and paths of a report with matplotlib, each figure as SVG and as PDF."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.reproduce.schema import Variant
 from bench.reproduce.specs import Artifact, Book
+from bench.runs.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,12 +51,19 @@ def save_figure(figure: "Figure", artifact: Artifact, out: Path, name: str) -> s
     """Write <artifact>-<name> as SVG and as PDF, close the figure, and give the SVG's file name."""
     stem = out / artifact.id
     file = stem.with_name(f"{stem.name}-{name}.svg")
-    figure.savefig(file, metadata={"Date": None})
+    write_figure(figure, file, {"Date": None})
     # the layout of the SVG is kept: to compute it again takes most of the time
     figure.set_layout_engine("none")
-    figure.savefig(file.with_suffix(".pdf"), metadata={"CreationDate": None})
+    write_figure(figure, file.with_suffix(".pdf"), {"CreationDate": None})
     pyplot().close(figure)
     return file.name
+
+
+def write_figure(figure: "Figure", file: Path, metadata: dict[str, None]) -> None:
+    """Write a figure, whole or not at all; raises OSError, which names the file."""
+    content = io.BytesIO()
+    figure.savefig(content, format=file.suffix[1:], metadata=metadata)
+    write_whole(file, content.getbuffer())
 
 
 def draw_figures(

@@ -5,10 +5,13 @@ both can be had without the runs' folders.
 """
 
 import gzip
+import io
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from bench.reproduce.book import format_path
 from bench.reproduce.claims import part_sources
 from bench.reproduce.plan import Run, metric_value
 from bench.reproduce.specs import Spec
-from bench.runs.files import check_text, is_number, open_regular, write_whole
+from bench.runs.files import check_text, is_number, read_small, sync_folder, write_whole
 
 DIGITS = 7  # of a number that is kept
 MOST_PACKED, MOST_BYTES = 20_000_000, 50_000_000  # of a file, packed and unpacked
@@ -89,26 +92,78 @@ def histories_path(record: Path) -> Path:
     return record.with_suffix(".histories.jsonl.gz")
 
 
-def write_histories(file: Path, kept: Mapping[str, History]) -> None:
-    """Write one line for each run, by its name."""
+def next_path(file: Path) -> Path:
+    """Where the histories of a record wait until the record itself is written."""
+    return file.with_name(f"{file.name}.next")
+
+
+@contextmanager
+def replace_histories(file: Path, kept: Mapping[str, History]) -> Iterator[str]:
+    """A context in which a record is written with a digest, and its histories get their place.
+
+    The digest is empty, and nothing is written, where there are no histories. Raises OSError.
+    """
+    if not kept:
+        yield ""
+        return
+    packed, waiting = pack_histories(kept), next_path(file)
+    write_whole(waiting, memoryview(packed))
+    try:
+        yield digest_of(packed)
+    except OSError:
+        with suppress(OSError):  # on a full disk it would only take room
+            waiting.unlink()
+        raise
+    waiting.replace(file)
+    sync_folder(file.parent)
+
+
+def pack_histories(kept: Mapping[str, History]) -> bytes:
+    """The content of a file of histories: one line for each run, by its name."""
     lines = (
         json.dumps({"run": name, "columns": columns}, separators=(",", ":"), allow_nan=False)
         for name, columns in kept.items()
     )
-    packed = gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
-    write_whole(file, memoryview(packed))
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
 
 
-def read_histories(file: Path) -> dict[str, History]:
+def digest_of(packed: bytes) -> str:
+    """The digest of a file of histories, by which a record knows its own."""
+    return blake2b(packed, digest_size=16).hexdigest()
+
+
+def read_histories(file: Path, digest: str = "") -> dict[str, History]:
     """The kept histories by the names of their runs; none if there is no such file.
 
-    Raises BadSetting, which names the line, if the file is damaged.
+    digest: that of the record's own file, which may still wait for its place because the process
+    that wrote both was killed; an older record has none. Raises BadSetting, which names the line,
+    if the file is damaged, or is of another record.
     """
-    if not file.is_file():
-        return {}
+    places = [place for place in (file, next_path(file)) if place.is_file()]
+    if not digest:
+        return unpack_histories(file, read_packed(file)) if file in places else {}
+    for place in places:
+        packed = read_packed(place)
+        if digest_of(packed) == digest:
+            return unpack_histories(place, packed)
+    if places:
+        raise BadSetting(f"{format_path(file)}: it was changed, or is of another record: {ADVICE}")
+    return {}
+
+
+def read_packed(file: Path) -> bytes:
+    """A file of histories, still packed; raises BadSetting."""
     try:
-        with open_regular(file, MOST_PACKED) as whole, gzip.open(whole) as packed:
-            text = packed.read(MOST_BYTES + 1)
+        return read_small(file, MOST_PACKED)
+    except (OSError, ValueError):
+        raise BadSetting(f"{format_path(file)}: it is damaged: {ADVICE}") from None
+
+
+def unpack_histories(file: Path, packed: bytes) -> dict[str, History]:
+    """What a file of histories says; raises BadSetting, which names the file, if it is damaged."""
+    try:
+        with gzip.open(io.BytesIO(packed)) as content:
+            text = content.read(MOST_BYTES + 1)
     except (OSError, EOFError, ValueError, zlib.error):
         raise BadSetting(f"{format_path(file)}: it is damaged: {ADVICE}") from None
     if len(text) > MOST_BYTES:

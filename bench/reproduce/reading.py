@@ -43,3 +43,27 @@ def summary_if_whole(folder: RunFolder) -> dict[str, Any] | None:
             raise BadSetting(f"{folder.path}: its summary lacks the seconds that lanes took")
         return summary
     return None
+
+
+def summary_if_drawn(folder: RunFolder) -> dict[str, Any] | None:
+    """As `summary_if_whole`, of a run whose path is drawn over the losses of its own task."""
+    summary = summary_if_whole(folder)
+    if summary is not None:
+        with leave_out_damaged():
+            own_task(folder)
+            return summary
+    return None
+
+
+def own_task(folder: RunFolder) -> dict[str, Any]:
+    """The `task` and `seed` that a run's folder names, both checked, as somebody else may have
+    written the folder; raises BadSetting, which names its file."""
+    from bench.core.settings import Seed, check_settings, validate
+    from bench.core.task import Task  # slow to import
+
+    found = folder.config()
+    try:
+        task = check_settings(found["task"], "task", Task, given=("context",))
+        return {"task": task, **validate({"seed": (Seed, ...)}, {"seed": found["seed"]}, "")}
+    except (BadSetting, LookupError, TypeError) as error:
+        raise BadSetting(f"{folder.path}/config.yaml: {error}") from None

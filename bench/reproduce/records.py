@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterable, Sequence, Sized
 from functools import partial
+from operator import not_
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from bench.reproduce.histories import (
     histories_path,
     keep_history,
     read_histories,
-    write_histories,
+    replace_histories,
 )
 from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
 from bench.reproduce.schema import Budget
@@ -37,8 +38,6 @@ RESULTS = Path("results")
 MOST_BYTES = 20_000_000  # of a record
 # the fields of a claim that change nothing else; older records have failing in place of why
 WORDING = ("text", "by", "source", "why", "failing")
-
-
 # the lists of a row that have an entry for each run; older records lack all but the first two
 LISTS = (
     "status", "reasons", "undisturbed", "devices", "commits", "sources", "threads", "instructions",
@@ -119,7 +118,7 @@ class Record(FrozenModel):
     of steps, process_seconds the CPU time of the runs' processes with start-up, startup_seconds
     the part of it that is not of steps; None if a run did not keep it. histories: what is kept of
     every run's history, by the run's name, in a file of its own beside the record; older records
-    have none.
+    have none. histories_digest: only in the record's file, the digest of that file.
     """
 
     artifact: str
@@ -138,6 +137,7 @@ class Record(FrozenModel):
     rows: dict[str, dict[str, RowRecord]]  # variant -> name of the row -> its record
     claims: Verdicts
     histories: dict[str, History] = Field(default={}, exclude=True)
+    histories_digest: str = Field(default="", exclude_if=not_)
 
 
 def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
@@ -311,12 +311,15 @@ def record_path(artifact: str, budget: str, results: Path = RESULTS) -> Path:
 
 
 def write_record(found: Record, results: Path = RESULTS) -> Path:
-    """Write the record's file, and give its path."""
+    """Write the record's file and that of its histories, and give the record's path.
+
+    A process that is killed meanwhile leaves the old record or the new one, with its own histories.
+    """
     file = record_path(found.artifact, found.budget, results)
     file.parent.mkdir(parents=True, exist_ok=True)
-    if found.histories:
-        write_histories(histories_path(file), found.histories)
-    write_whole(file, found.model_dump_json(indent=1) + "\n")
+    with replace_histories(histories_path(file), found.histories) as digest:
+        whole = found.model_copy(update={"histories_digest": digest})
+        write_whole(file, whole.model_dump_json(indent=1) + "\n")
     return file
 
 
@@ -327,7 +330,8 @@ def read_record(artifact: str, budget: str, results: Path = RESULTS) -> Record |
         return None
     try:
         found = Record.model_validate_json(read_small(file, MOST_BYTES))
-        return found.model_copy(update={"histories": read_histories(histories_path(file))})
+        histories = read_histories(histories_path(file), found.histories_digest)
+        return found.model_copy(update={"histories": histories, "histories_digest": ""})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

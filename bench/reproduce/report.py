@@ -6,7 +6,6 @@ Every link is relative, so that the folder may also stand below any path of a we
 import importlib.resources
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -103,10 +102,10 @@ def copy_assets(out: Path) -> None:
     except OSError as error:
         raise BadSetting(f"--out {out}: cannot write: {error.strerror}") from None
     script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    shutil.copyfile(script, folder / "plotly.min.js")
+    write_whole(folder / "plotly.min.js", memoryview(script.read_bytes()))
     for name in ASSETS:
         source = importlib.resources.files("bench.reproduce") / "assets" / name
-        (folder / name).write_bytes(source.read_bytes())
+        write_whole(folder / name, memoryview(source.read_bytes()))
 
 
 def with_pdf(files: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:

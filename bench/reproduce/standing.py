@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Names, Plan
-from bench.reproduce.reading import summary_if_whole, summary_or_none
+from bench.reproduce.reading import summary_if_drawn, summary_if_whole, summary_or_none
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.runs.folder import has_ended_run
@@ -68,21 +68,27 @@ def check_budget(artifact: Artifact, budget: Budget) -> None:
 
 
 def current_plan(
-    artifact: Artifact, book: Book, budget: Budget, root: Path, old: "Record | None" = None
+    artifact: Artifact,
+    book: Book,
+    budget: Budget,
+    root: Path,
+    old: "Record | None" = None,
+    drawn: bool = False,
 ) -> Plan:
     """The plan with the runs that are there now, or else in the record `old`.
 
-    A run with a damaged file is left out, with a line on standard error. Raises BadSetting if the
-    artifact has no such budget, or if a row's settings are refused.
+    A run with a damaged file is left out, with a line on standard error. drawn: the plan is to be
+    drawn, for which paths need the settings of their runs. Raises BadSetting if the artifact has no
+    such budget, or if a row's settings are refused.
     """
     from bench.reproduce.recorded import reusable_runs
 
     check_budget(artifact, budget)
     names = Names(root)
     recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
-    plan = plans.make_plan(
-        artifact, book, budget, root, names, recorded=recorded, read=summary_if_whole
-    )
+    with_path = drawn and artifact.spec.figure.trajectory is not None
+    read = summary_if_drawn if with_path else summary_if_whole
+    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded, read=read)
     assert plan is not None
     return plan
 

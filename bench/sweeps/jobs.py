@@ -78,15 +78,20 @@ def make_job(job: Job) -> None:
     A failure is noted and printed instead of raised, so that other jobs can be made. Raises
     stop.Preempted or KeyboardInterrupt when the run is saved.
     """
-    with redirect_output(job.log):
-        if job.others:
-            make_lanes(job.all)
-        else:
-            make_one(job)
+    try:
+        with redirect_output(job.log):
+            if job.others:
+                make_lanes(job.all)
+            else:
+                make_one(job)
+    except OSError as error:  # the log or a note cannot be written, as on a full disk
+        print(f"bench: {reason_of(error)}", file=sys.stderr)
+        for each in job.all:
+            each.write_note("failed", reason_of(error))
 
 
 def make_one(job: Job) -> None:
-    """Make the job's own run."""
+    """Make the job's own run; its note stays empty if the folder tells how the run ended."""
     from bench.runs.launch import perform  # slow to import, and a launcher does not need it
 
     config = config_to_start(job)
@@ -104,8 +109,6 @@ def make_one(job: Job) -> None:
     except Exception as error:
         traceback.print_exc()
         job.write_note("failed", reason_of(error))
-    else:
-        job.note.write_text("{}")  # the folder tells the rest
 
 
 def make_lanes(jobs: Sequence[Job]) -> None:
@@ -121,8 +124,6 @@ def make_lanes(jobs: Sequence[Job]) -> None:
             print(f"bench: {reason}", file=sys.stderr)
         if status:
             jobs[k].write_note(status, reason)
-        else:
-            jobs[k].note.write_text("{}")  # the folder tells the rest
 
     try:
         lanes.perform_lanes(configs, say)

@@ -22,7 +22,7 @@ from rich.table import Table
 from bench.core.settings import BadSetting, build, check_settings
 from bench.hydra_parts import put_in
 from bench.runs import exit_codes, stop
-from bench.runs.files import write_json
+from bench.runs.files import write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import describe_code_change, earlier_end, place, resolve
 from bench.runs.screen import summary_line
@@ -172,7 +172,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
             f"run.root: cannot write {error.filename}: {error.strerror}; write run.root=... "
             "for another place"
         ) from None
-    OmegaConf.save(master, folder / "multirun.yaml")
+    write_whole(folder / "multirun.yaml", OmegaConf.to_yaml(master))
     begun = (folder / "multirun.yaml").stat().st_mtime_ns
     share_threads(runs, overrides[0], launcher.workers)
     try:
