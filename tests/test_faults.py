@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +20,16 @@ from torch import Tensor
 import bench.core.loop
 from bench.core.loop import Standing
 from bench.core.settings import BadSetting
+from bench.main import report_error
+from bench.reproduce import cli
 from bench.runs import checkpoint, lock, stop
 from bench.runs.files import read_json, write_json
 from bench.runs.folder import FILES
 from bench.runs.launch import perform, place, resolve
 from bench.runs.loggers import mirror
+from scripts.faults.campaign import BAD, SEEDS, Campaign
+from scripts.faults.compare import outcomes
+from scripts.faults.kinds import KINDS
 from tests.conftest import ROOT
 from tests.test_cli import history, state
 
@@ -161,7 +167,7 @@ def test_a_diverging_run_names_what_is_lost_and_keeps_its_last_good_checkpoint(
 def test_a_full_disk_is_told_and_the_earlier_checkpoint_stays(
     broken: str, config: Config, at_step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Simulated here; scripts/faults.py fills a real one."""
+    """Simulated here; scripts/faults fills a real one."""
     run, sync = place(config).path, os.fsync
 
     def full(number: int) -> None:
@@ -178,6 +184,26 @@ def test_a_full_disk_is_told_and_the_earlier_checkpoint_stays(
     monkeypatch.setattr(os, "fsync", sync)
     assert perform(config) == 0
     assert_same(run, whole(config, tmp_path))
+
+
+def test_a_full_disk_is_told_in_one_line_whatever_file_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error of a file that is open names no file."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert report_error(full) == 1
+
+    def fails(standalone_mode: bool) -> None:
+        raise full
+
+    monkeypatch.setattr(cli, "app", fails)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert ["a file: No space left" in line for line in lines] == [True, True]
+    with pytest.raises(OSError, match="Broken pipe"):
+        report_error(OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
 
 
 def test_a_lock_is_held_though_its_note_does_not_fit(
@@ -364,3 +390,66 @@ def test_wandb_sync_sends_the_parts_of_a_run_together(tmp_path: Path) -> None:
     missing = subprocess.run([*script[:1], str(tmp_path / "no")], capture_output=True, text=True)
     assert missing.returncode == 2
     assert json.dumps(missing.stderr).count("\\n") == 1
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    """A campaign of scripts/faults, whose commands are processes forked from this one."""
+    return Campaign(tmp_path_factory.mktemp("faults"), seed=0)
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "online oscillation"])
+def test_runs_that_are_killed_end_as_undisturbed_ones(kind: str, campaign: Campaign) -> None:
+    for number in (0, SEEDS):  # of the same seed
+        counts = campaign.kill(kind, number)
+        assert counts["runs"] == 1
+        assert not any(counts[word] for word in BAD), counts
+
+
+def test_flipped_bits_are_noticed_or_mended(campaign: Campaign) -> None:
+    for number in range(0, 3 * SEEDS, SEEDS):
+        counts = campaign.flip("quadratic", number)
+        assert counts["noticed"] + counts["mended"] + counts["harmless"] == counts["flips"] == 1
+        assert not any(counts[word] for word in BAD), counts
+
+
+def test_a_result_that_differs_is_told(campaign: Campaign, tmp_path: Path) -> None:
+    """What is compared with is not taken for equal whatever it is."""
+    whole = campaign.undisturbed("quadratic", 0)
+    shutil.copytree(whole.root, tmp_path / "other")
+    assert outcomes(tmp_path / "other") + repr(None) == whole.left
+    run = next((tmp_path / "other").rglob("checkpoint.pt"))
+    content = checkpoint.read_content(run)
+    content["leaves"][0][0] = torch.nextafter(content["leaves"][0][0], torch.tensor(9.0))
+    checkpoint.write_content(run, content)
+    assert outcomes(tmp_path / "other") + repr(None) != whole.left
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "word"),
+    [
+        (0, "", "mended"),
+        (2, "bench: a/history.jsonl: row 3 was changed", "noticed"),
+        (2, "bench: something else", "unnoticed"),
+        (2, "bench: a/history.jsonl: row 3\nand a line more", "unnoticed"),
+        (1, "bench: a/history.jsonl failed", "unnoticed"),
+        (70, "Traceback: a/history.jsonl", "unnoticed"),
+    ],
+)
+def test_what_counts_as_noticed(code: int, said: str, word: str, campaign: Campaign) -> None:
+    whole = campaign.undisturbed("quadratic", 0)
+    campaign.log.write_text(said)
+    file = Path("a/history.jsonl")
+    assert campaign.judge("quadratic", 0, whole.root, file, whole.left, code, False) == word
+    if code == 0:
+        assert campaign.judge("quadratic", 0, whole.root, file, "", 0, False) == "unnoticed"
+
+
+def test_there_is_a_kind_of_every_family_of_tasks() -> None:
+    """And of all ways to make runs."""
+    words = {name: kind.words for name, kind in KINDS.items()}
+    tasks = {w.removeprefix("task=") for some in words.values() for w in some if w[:5] == "task="}
+    assert tasks == {path.stem for path in (ROOT / "conf" / "task").glob("*.yaml")}
+    others = {"compiled", "lanes", "sweep", "reproduce run", "report --record"}
+    assert others <= set(words)
+    assert len(words) >= 16
