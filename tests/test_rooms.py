@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ROOT
 
 # each may import those before it
-ROOMS = ("core", "numerics", "compiled", "runs", "sweeps", "reproduce")
+ROOMS = ("core", "numerics", "compiled", "runs", "solving", "contract", "sweeps", "reproduce")
 TOP = ("bench", "tests", "scripts")
 PACKAGES = ("bench", "tasks", "algorithms")
 AUTHORS = {"bench.core", "bench.numerics"}  # what tasks and methods may import of bench

@@ -41,6 +41,8 @@ def random_search(
 
     inner_lr, T: the size and the number of the inner steps. batch: the samples of a batch; None:
     all the data. Raises BadSetting for an empty box.
+
+    Caveat: it is only as close as its best proposal.
     """
     _check_box(low, high)
 
@@ -66,6 +68,8 @@ def optuna_tpe(
     low, high: the box of the proposals. inner_lr, T: the size and the number of the inner steps.
     batch: the samples of a batch; None: all the data. Raises BadSetting for an empty box, without
     optuna, or for more than 100 coordinates.
+
+    Caveat: it is only as close as its best proposal.
     """
     _check_box(low, high)
     try:

@@ -48,6 +48,9 @@ def bome(
     last step, as in the released code, which never resets it. eps: what is added to |grad q|^2 in
     lambda, 1e-4 or 1e-8 in the released code; lambda is 0 where |grad q|^2 is 0, as in the paper.
     batch: the samples of a batch; None: all the data.
+
+    Caveat: with steps of a constant size y stays at a distance from y*(x) that grows with them, and
+    x ends accordingly.
     """
 
     def init(x: Tensor, y: Tensor) -> State:

@@ -76,6 +76,8 @@ def ttsa(
     outer_lr, outer_decay: the step size of x, and how it falls. inner_lr, inner_decay: the same for
     y, whose step size falls more slowly. eta, Q: the step size and the terms of the Neumann series.
     batch: the samples of a batch; None: all the data.
+
+    Caveat: its step sizes fall, and it comes closer ever more slowly.
     """
 
     def step(o: Oracle, s: TtsaState, draw: Draw) -> tuple[TtsaState, dict[str, Tensor]]:

@@ -39,6 +39,9 @@ def bsg1(
     the number and the momentum of the inner steps. keep_velocity: whether the inner momentum goes
     on from the last step, as in BOME's released code. eps: what is added to |g_y|^2, 1e-50, 1e-8 or
     1e-4 in that code. batch: the samples of a batch; None: all the data.
+
+    Caveat: a matrix of rank one stands for the inverse of the lower Hessian, so that the direction
+    of x is another one where the lower gradient vanishes.
     """
 
     def init(x: Tensor, y: Tensor) -> State:

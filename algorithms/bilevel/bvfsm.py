@@ -56,6 +56,9 @@ def bvfsm(
     is 1 / log(rate (horizon + 1)) ("constant", as in the released code of the toys),
     1 / log(rate (k + 1)) ("log") or (k + 1)^-rate ("power", both as in the released code of the
     hyperparameter problems). batch: the samples of a batch; None: all the data.
+
+    Caveat: the regularisers and the barrier fall as slowly as r_k does, and shift the end
+    meanwhile.
     """
 
     def init(x: Tensor, y: Tensor) -> State:

@@ -48,6 +48,9 @@ def f2sa(
     steps stay stable as lambda grows (the paper asks for alpha_k lambda_k <= 1 / L), and that of x
     is ratio * alpha_k. T: the steps on each of y and z. batch: the samples of a batch; None: all
     the data.
+
+    Caveat: lambda stays finite and grows slowly, and the solution of the penalised problem is off
+    by about 1 / lambda.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -130,6 +130,8 @@ def fo_itd(
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T, inner_momentum: the size,
     the number and the momentum of the inner steps. batch: the samples of a batch; None: all the
     data.
+
+    Caveat: where f sees x through y alone, x does not move.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -38,6 +38,9 @@ def vpbgd(
 
     outer_lr: the step size of x and y. inner_lr, T: the size and the number of the steps on w.
     gamma: the weight of the penalty. batch: the samples of a batch; None: all the data.
+
+    Caveat: the penalty's weight is finite, so that the end is off by about 1 / gamma; and a large
+    gamma asks for a step size of about 1 / gamma.
     """
 
     def step(o: Oracle, s: ValueState, draw: Draw) -> tuple[ValueState, dict[str, Tensor]]:
@@ -60,6 +63,9 @@ def gpbgd(outer_lr: Positive, gamma: Positive = 10.0, batch: Count | None = None
 
     outer_lr: the step size of x and y. gamma: the weight of the penalty. batch: the samples of a
     batch; None: all the data.
+
+    Caveat: the penalty's weight is finite, so that the end is off by about 1 / gamma; and a large
+    gamma asks for a step size of about 1 / gamma.
     """
 
     def step(o: Oracle, s: GradientState, draw: Draw) -> tuple[GradientState, dict[str, Tensor]]:

@@ -54,6 +54,8 @@ def penalty(
     gamma, and eps and lam, are multiplied by whenever the tolerance is met. multiplier: <nu, g_y>
     is a sum in the paper and a mean in BOME's released code. batch: the samples of a batch; None:
     all the data.
+
+    Caveat: the penalty's weight stays finite and grows slowly, and y is off by about 1 / gamma.
     """
 
     def init(x: Tensor, y: Tensor) -> State:

@@ -28,6 +28,8 @@ def upper_only(
 
     lower, lower_lr: the rule and the size of the step on y. l2: the weight of |y|^2, which BOME's
     released code adds for the noisy line alone. batch: the samples of a batch; None: all the data.
+
+    Caveat: it ignores the lower level, and x does not move.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

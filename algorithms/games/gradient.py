@@ -43,7 +43,7 @@ def gda(outer_lr: Positive, batch: Count | None = None) -> Algorithm:
         new = State(o.project(s.x - outer_lr * f_x), o.project_y(s.y - outer_lr * g_y))
         return new, {"gradient_sq": f_x.square().sum() + g_y.square().sum()}
 
-    return Algorithm(State, step, cost=Cost(grad_f=1, grad_g=1, batch=batch))
+    return Algorithm(State, step, cost=Cost(grad_f=1, grad_g=1, batch=batch), kind="minimax")
 
 
 def optimistic_gd(
@@ -84,5 +84,5 @@ def optimistic_gd(
         return new, {"gradient_sq": f_x.square().sum() + g_y.square().sum()}
 
     if variant == "paper":
-        return Algorithm(init, paper, cost=Cost(grad_f=1, grad_g=1, batch=batch))
-    return Algorithm(init, code, cost=Cost(grad_f=2, grad_g=2, batch=batch))
+        return Algorithm(init, paper, cost=Cost(grad_f=1, grad_g=1, batch=batch), kind="minimax")
+    return Algorithm(init, code, cost=Cost(grad_f=2, grad_g=2, batch=batch), kind="minimax")

@@ -101,4 +101,4 @@ def learn2learn(
         episode = Cost(grad_g=T, grad_f=1, jvp_g=T, hvp_g=T, batch=batch, blocks=at.episodes)
         return episode * at.episodes
 
-    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, cost=cost)
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, cost=cost, kind="episodes")

@@ -102,6 +102,8 @@ def af2obo(
     cap: the most inner steps of each of the two loops, which the paper does not have; info/capped
     counts the loops that it has cut short. inner_lr, outer_lr, beta, beta_rule, lam, tau,
     batch: as for `f2obo`.
+
+    Caveat: its inner loops end at the tolerances delta_y and delta_z, and lambda_t stays finite.
     """
 
     def step(o: Oracle, s: AdaptiveState, draw: Draw) -> tuple[AdaptiveState, dict[str, Tensor]]:

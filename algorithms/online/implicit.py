@@ -205,6 +205,8 @@ def aobo(
     cap: the most inner steps, which the paper does not have; info/capped counts the loops that it
     has cut short. inner_lr, system_lr, outer_lr: the step sizes of y, v and x. batch: the samples
     of a batch; None: all the data of a round.
+
+    Caveat: its inner loop ends at the tolerance delta, which y* may be away from.
     """
 
     def step(o: Oracle, s: AdaptiveState, draw: Draw) -> tuple[AdaptiveState, dict[str, Tensor]]:

@@ -59,7 +59,7 @@ def fw(
     cost = Cost(grad_f=1, lmo=1, batch=batch)
     if rule == "line":
         cost += Cost(value_f=2, batch=batch) + Cost(value_f=TRIALS - 1, batch=batch, at_most=True)
-    return Algorithm(State, step, cost=cost)
+    return Algorithm(State, step, cost=cost, kind="single-level")
 
 
 def sfw(
@@ -79,7 +79,7 @@ def sfw(
         d = vertex(o, gradient, accuracy, diameter) - s.x
         return State(s.x + min(gamma, 1.0) * d, s.y), {"fw_gap": -(gradient * d).sum()}
 
-    return Algorithm(State, step, cost=Cost(grad_f=1, lmo=1, batch=batch))
+    return Algorithm(State, step, cost=Cost(grad_f=1, lmo=1, batch=batch), kind="single-level")
 
 
 class SvState(NamedTuple):
@@ -115,7 +115,9 @@ def svfw(
         later = Cost(grad_f=2, lmo=1, batch=batch)
         return later + Cost(grad_f=1) if at.step % epoch == 0 else later
 
-    return Algorithm(lambda x, y: SvState(x, y, x, torch.zeros_like(x)), step, cost=cost)
+    return Algorithm(
+        lambda x, y: SvState(x, y, x, torch.zeros_like(x)), step, cost=cost, kind="single-level"
+    )
 
 
 class SagaState(NamedTuple):
@@ -153,7 +155,12 @@ def sagafw(
         filling = 0 if at.step else blocks  # The first step fills the table.
         return Cost(grad_f=1 + filling, blocks=blocks) + Cost(lmo=1)
 
-    return Algorithm(lambda x, y: SagaState(x, y, x.new_zeros(blocks, *x.shape)), step, cost=cost)
+    return Algorithm(
+        lambda x, y: SagaState(x, y, x.new_zeros(blocks, *x.shape)),
+        step,
+        cost=cost,
+        kind="single-level",
+    )
 
 
 def vertex(o: Oracle, gradient: Tensor, accuracy: float, diameter: float) -> Tensor:

@@ -108,7 +108,7 @@ def ncgs(
         size = batch * (at.step + 1) if batch and growing else batch
         return Cost(grad_f=1, batch=size) + _prox_cost(prox, cap) * (1 if option == "I" else 2)
 
-    return Algorithm(lambda x, y: State(x, y, x, x), step, cost=cost)
+    return Algorithm(lambda x, y: State(x, y, x, x), step, cost=cost, kind="single-level")
 
 
 def _prox_cost(prox: str, cap: int) -> Cost:
@@ -167,4 +167,6 @@ def ncgs_vr(
         later = Cost(grad_f=2, batch=batch) + _prox_cost(prox, cap)
         return later + Cost(grad_f=1) if at.step % epoch == 0 else later
 
-    return Algorithm(lambda x, y: VrState(x, y, x, x, torch.zeros_like(x)), step, cost=cost)
+    return Algorithm(
+        lambda x, y: VrState(x, y, x, x, torch.zeros_like(x)), step, cost=cost, kind="single-level"
+    )

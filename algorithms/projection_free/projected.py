@@ -32,7 +32,7 @@ def projected_gradient(outer_lr: Positive, batch: Count | None = None) -> Algori
             "gradient_sq": gradient.square().sum()
         }
 
-    return Algorithm(State, step, cost=Cost(grad_f=1, project=1, batch=batch))
+    return Algorithm(State, step, cost=Cost(grad_f=1, project=1, batch=batch), kind="single-level")
 
 
 class SvrgState(NamedTuple):
@@ -62,4 +62,6 @@ def svrg(outer_lr: Positive, epoch: Count = 10, batch: Count | None = None) -> A
         later = Cost(grad_f=2, project=1, batch=batch)
         return later + Cost(grad_f=1) if at.step % epoch == 0 else later
 
-    return Algorithm(lambda x, y: SvrgState(x, y, x, torch.zeros_like(x)), step, cost=cost)
+    return Algorithm(
+        lambda x, y: SvrgState(x, y, x, torch.zeros_like(x)), step, cost=cost, kind="single-level"
+    )

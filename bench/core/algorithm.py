@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 
+Kind = Literal["bilevel", "minimax", "single-level", "episodes"]
 State = Any  # a NamedTuple of tensors (nested allowed) with at least the fields x and y
 
 UPPER, LOWER = ("value_f", "grad_f"), ("value_g", "grad_g", "jvp_g", "hvp_g")
@@ -98,6 +99,9 @@ class Algorithm(NamedTuple):
     as a third argument.
     cost: what each step calls, or a function that says what the step at a moment calls; tests hold
     it against the oracle's counts. None: nobody has said.
+    kind: which problems the algorithm is for: "bilevel"; "minimax", where the lower loss is minus
+    the upper one; "single-level", which has no lower loss; "episodes", whose lower problem is a new
+    one at each step.
     """
 
     init: Callable[..., State]
@@ -105,6 +109,7 @@ class Algorithm(NamedTuple):
     first_order: bool = False
     on_stream: bool = False
     cost: Cost | Callable[[Moment], Cost] | None = None
+    kind: Kind = "bilevel"
 
     def cost_at(self, moment: Moment) -> Cost | None:
         """What the step at this moment calls; None: nobody has said."""

@@ -1,6 +1,7 @@
 """Shows a run to a person at a terminal: a bar while it goes on, and a table when it ends."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,11 +22,22 @@ COSTS = {
 }
 
 
-class Screen:
-    """A progress bar on standard error, if that is a terminal; otherwise it shows nothing."""
+def can_show_bar(console: Console) -> bool:
+    """Whether a bar can move there: in a terminal, or in a notebook that has widgets."""
+    if console.is_jupyter:
+        return find_spec("ipywidgets") is not None  # without them rich warns, and shows nothing
+    return sys.stderr.isatty()
 
-    def __init__(self, name: str, steps: int, done: int, metric: str):
+
+class Screen:
+    """A progress bar on standard error or in a notebook.
+
+    shown: None: where a bar can move, and nothing elsewhere.
+    """
+
+    def __init__(self, name: str, steps: int, done: int, metric: str, shown: bool | None = None):
         self.metric = metric
+        console = Console(stderr=True)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -33,8 +45,8 @@ class Screen:
             TextColumn("steps, left"),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[seen]}"),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
+            console=console,
+            disable=not (can_show_bar(console) if shown is None else shown),
         )
         title = " ".join(name.split("/")[:2])
         self.task = self.bar.add_task(title, total=steps, completed=done, seen="")

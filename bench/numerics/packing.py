@@ -1,0 +1,194 @@
+"""Trees of tensors and modules as one tensor, which is what an algorithm moves, and back."""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from bench.core.settings import BadSetting
+from bench.core.task import Set
+
+
+class Functional:
+    """A module whose parameters are given: what a loss receives in place of an nn.Module.
+
+    It is called as the module is, and its `parameters()` are tensors that derivatives go through.
+    The module's buffers, such as the running means of a batch norm, stay what they were when it
+    was handed over. It stays in the mode, train() or eval(), that it had then.
+    """
+
+    def __init__(self, module: nn.Module, values: dict[str, Tensor]):
+        self.module, self.values = module, values
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        # a layer may write into its buffers, which are not to change from step to step
+        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        return functional_call(self.module, {**self.values, **buffers}, arguments, named)
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The parameters by their names, as nn.Module has them; frozen ones are among them."""
+        for name, parameter in self.module.named_parameters():
+            yield name, self.values.get(name, parameter)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The parameters in the module's order."""
+        return (value for _, value in self.named_parameters())
+
+
+class Leaf(NamedTuple):
+    """A tensor or a module within a tree, as so many entries of the packed tensor.
+
+    view(entries) is what a loss receives; keep(entries) is what is handed back at the end, which
+    shares no memory with what was given.
+    """
+
+    start: Tensor  # the entries at the start, flat
+    view: Callable[[Tensor], Any]
+    keep: Callable[[Tensor], Any]
+
+
+class Packing(NamedTuple):
+    """How a tensor, a module, or a tree of these is packed into one tensor.
+
+    start: the packed start; a single tensor keeps its shape, anything else is flat. view and keep:
+    as for `Leaf`, of the whole. shapes: the shape of each leaf as a part of `start`, in order.
+    form: of the tree, as `tree_flatten` has it; None: a single tensor or module.
+    """
+
+    start: Tensor
+    view: Callable[[Tensor], Any]
+    keep: Callable[[Tensor], Any]
+    shapes: tuple[tuple[int, ...], ...]
+    form: Any
+
+
+def packing(given: Any, name: str) -> Packing:
+    """How `given` is packed: a tensor, an nn.Module, or a dict, list or other tree of them.
+
+    A module's trainable parameters are its entries; frozen ones (requires_grad=False) stay.
+    name: of the argument, for messages. Raises BadSetting if there is no tensor, or if they have no
+    floating dtype, or several dtypes or devices.
+    """
+    if isinstance(given, Tensor):
+        check_tensors([given], name)
+        return Packing(given.detach().clone(), same, clone, (tuple(given.shape),), None)
+    parts, form = tree_flatten(given)
+    leaves = [leaf_of(part, name) for part in parts]
+    check_tensors([leaf.start for leaf in leaves], name)
+    sizes = [leaf.start.numel() for leaf in leaves]
+
+    def view(packed: Tensor) -> Any:
+        pieces = zip(leaves, packed.split(sizes))
+        return tree_unflatten([leaf.view(piece) for leaf, piece in pieces], form)
+
+    def keep(packed: Tensor) -> Any:
+        pieces = zip(leaves, packed.split(sizes))
+        return tree_unflatten([leaf.keep(piece) for leaf, piece in pieces], form)
+
+    start = torch.cat([leaf.start for leaf in leaves])
+    shapes = tuple(
+        tuple(part.shape) if isinstance(part, Tensor) else (size,)
+        for part, size in zip(parts, sizes)
+    )
+    return Packing(start, view, keep, shapes, None if isinstance(given, nn.Module) else form)
+
+
+def leaf_of(part: Any, name: str) -> Leaf:
+    """A tensor or a module as a leaf; raises BadSetting for anything else."""
+    if isinstance(part, nn.Module):
+        return leaf_of_module(part, name)
+    if not isinstance(part, Tensor):
+        raise BadSetting(f"{name}: has a {type(part).__name__}; write tensors or an nn.Module")
+    shape = part.shape
+    return Leaf(
+        part.detach().flatten().clone(),
+        lambda entries: entries.view(shape),
+        lambda entries: entries.detach().clone().view(shape),
+    )
+
+
+def leaf_of_module(given: nn.Module, name: str) -> Leaf:
+    """A module's trainable parameters as a leaf.
+
+    Raises BadSetting if there are none, or if the module draws random numbers, which would have no
+    name.
+    """
+    for child_name, child in given.named_modules():
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.training and child.p > 0:
+            raise BadSetting(
+                f"{name}.{child_name}: dropout draws random numbers that no seed names; "
+                f"write {name}.eval(), or p=0"
+            )
+    module = deepcopy(given)
+    trained = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        raise BadSetting(f"{name}: this module has no parameter that requires a gradient")
+    module.requires_grad_(False)
+    sizes = [p.numel() for p in trained.values()]
+
+    def values(entries: Tensor) -> dict[str, Tensor]:
+        pieces = zip(trained, entries.split(sizes))
+        return {n: piece.view(trained[n].shape) for n, piece in pieces}
+
+    def keep(entries: Tensor) -> nn.Module:
+        new = deepcopy(given)
+        new.load_state_dict(values(entries.detach().clone()), strict=False)
+        return new
+
+    check_tensors(list(trained.values()), name)
+    start = torch.cat([p.flatten() for p in trained.values()])
+    return Leaf(start, lambda entries: Functional(module, values(entries)), keep)
+
+
+def check_tensors(tensors: list[Tensor], name: str) -> None:
+    """Raise BadSetting unless there are tensors, all of one floating dtype on one device."""
+    if not tensors:
+        raise BadSetting(f"{name}: there is no tensor in it")
+    kinds = sorted({str(t.dtype).removeprefix("torch.") for t in tensors})
+    if not all(t.is_floating_point() for t in tensors):
+        raise BadSetting(f"{name}: has numbers of type {', '.join(kinds)}; write {name}.double()")
+    devices = sorted({str(t.device) for t in tensors})
+    if len(kinds) > 1 or len(devices) > 1:
+        both = ", ".join(kinds if len(kinds) > 1 else devices)
+        raise BadSetting(f"{name}: has tensors of {both}; write all of them as one")
+
+
+def packed_set(given: Any, packed: Packing, name: str) -> Set:
+    """The set of packed tensors that `given` stands for: None is the whole space, a Set is one of
+    the packed tensor, and a tree of the same form as what is packed has a Set or None for each
+    leaf. Raises BadSetting for another form."""
+    if given is None or isinstance(given, Set):
+        return given or Set()
+    parts, form = tree_flatten(given)
+    if form != packed.form or not all(part is None or isinstance(part, Set) for part in parts):
+        raise BadSetting(
+            f"{name}: write one set, or a set or None for each tensor, in the same form"
+        )
+    sets = [part or Set() for part in parts]
+    sizes = [prod(shape) for shape in packed.shapes]
+
+    def each(functions: list[Callable[..., Tensor]], u: Tensor, *more: float) -> Tensor:
+        pieces = zip(functions, u.split(sizes), packed.shapes)
+        return torch.cat([f(piece.view(shape), *more).flatten() for f, piece, shape in pieces])
+
+    projections = [part.project or same for part in sets]
+    oracles = [part.lmo for part in sets if part.lmo is not None]
+    return Set(
+        project=None if all(s.project is None for s in sets) else lambda u: each(projections, u),
+        lmo=None if len(oracles) < len(sets) else lambda u, accuracy: each(oracles, u, accuracy),
+    )
+
+
+def same(packed: Tensor) -> Tensor:
+    """The tensor itself."""
+    return packed
+
+
+def clone(packed: Tensor) -> Tensor:
+    """A copy of the tensor."""
+    return packed.detach().clone()

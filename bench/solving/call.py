@@ -1,0 +1,157 @@
+"""`solve`: a method of the suite on losses of the caller's own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from bench.core.algorithm import Algorithm, Moment
+from bench.core.loop import Diverged, Standing, run
+from bench.core.settings import BadSetting
+from bench.core.task import Task
+from bench.runs.machine import clock
+from bench.runs.screen import Screen
+from bench.solving import methods
+from bench.solving.problem import Losses, Measures, problem
+from bench.solving.solution import Solution
+
+
+def solve(
+    upper: Losses,
+    lower: Losses | None = None,
+    x0: Any = None,
+    y0: Any = None,
+    method: str | Callable[..., Algorithm] = "bome",
+    *,
+    steps: int = 500,
+    seed: int = 0,
+    every: int = 10,
+    upper_data: Any = None,
+    lower_data: Any = None,
+    x_in: Any = None,
+    y_in: Any = None,
+    evaluate: Measures | None = None,
+    seconds: float | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Solution:
+    """min over x of upper(x, y*(x)), where y*(x) = argmin over y of lower(x, y).
+
+    upper, lower: the losses, each f(x, y), or f(x, y, batch) where there is data for it. Each
+    returns one number. lower=None: a method for minimax problems (`gda`) takes it as -upper; one
+    for a single level (`fw`, with y0=None) minimises upper(x) over x_in.
+
+    x0, y0: where x and y start. A tensor, a dict, list or tuple of tensors, or an nn.Module, whose
+    trainable parameters are meant: the loss then receives what is called as the module is
+    (`y(images)`), and has `y.parameters()`. The losses and the solution have x and y in the form
+    in which they are given here. What is given is not changed: the solution has a module of its
+    own.
+
+    method: a name in `bench.methods()`, or a function of yours that returns an Algorithm.
+    settings: the method's own, such as outer_lr=0.1, T=20 or batch=32;
+    `print(bench.methods()["bome"].help)` tells them. A rule of descent, such as `outer`, is written
+    outer_rule="adam", or outer_rule={"rule": "momentum", "momentum": 0.5}.
+
+    upper_data, lower_data: tensors whose rows are samples, or a tuple or dict of them; a Dataset;
+    or a function draw(rng, size) or draw(rng, size, step), with rng a torch.Generator and size the
+    method's `batch`. Batches are drawn with replacement, and are the same for the same seed. With
+    batch=None, the default of most methods, a batch is all the data there is.
+
+    x_in, y_in: sets such as `bench.box(0, 1)` or `bench.l2_ball(1)`, in which x and y stay; of
+    trees, one set for all tensors together, or a tree of sets in the same form.
+
+    steps: of x. seed: names the batches. every: steps between rows of the history. evaluate(x, y):
+    a dict of further numbers for each row, neither timed nor counted. seconds: stop after so many.
+    progress: whether to show a bar; None: in a terminal or a notebook.
+
+    Raises BadSetting, in one line that says what to write instead, and Diverged.
+    """
+    for key, value in {"steps": steps, "every": every}.items():
+        if not isinstance(value, int) or value < 1:
+            raise BadSetting(f"{key}={value}: write an integer of at least 1")
+    name, algorithm, whole = methods.chosen(method, settings, steps)
+    check_kind(name, algorithm, lower, y0)
+    if x0 is None:
+        raise BadSetting("x0: write where x starts")
+    posed = problem(
+        upper, lower, x0, y0, upper_data, lower_data, x_in, y_in, evaluate,
+        minimax=algorithm.kind == "minimax", seed=seed,
+    )  # fmt: skip
+    check_set(name, algorithm, posed.task)
+    history: list[dict[str, float]] = []
+    screen = Screen(name, steps, 0, posed.task.metric, shown=progress)
+
+    def add_row(row: dict[str, Any]) -> None:
+        history.append(row)
+        screen.show_row(row)
+
+    def note(standing: Standing) -> None:
+        screen.show_step(standing.step)
+
+    with screen:
+        try:
+            end = run(
+                posed.task, algorithm, seed=seed, steps=steps, every=every, seconds=seconds,
+                on_row=add_row, on_pause=note, now=clock(posed.x.start.device),
+            )  # fmt: skip
+        except BadSetting as error:  # a step finds it out, such as more blocks than rows
+            raise BadSetting(str(error).replace("algorithm.", "")) from None
+        except Diverged as error:
+            sizes = {k: v for k, v in whole.items() if k.endswith("_lr")}
+            said = ", ".join(f"{key}={value}" for key, value in sizes.items())
+            raise Diverged(f"{error}; try smaller step sizes than {said}") from None
+    x, y = posed.x.keep(end.state.x), None
+    if posed.y is not None:
+        y = posed.y.keep(end.state.y)
+    squared = end.info.get("hypergrad_sq")
+    return Solution(
+        x=x,
+        y=y,
+        history=history,
+        calls=dict(end.calls),
+        samples=dict(end.samples),
+        seconds=end.seconds,
+        hypergradient_norm=None if squared is None else float(squared) ** 0.5,
+        method=name,
+        settings=whole,
+        seed=seed,
+    )
+
+
+def check_kind(method: str, algorithm: Algorithm, lower: Losses | None, y0: Any) -> None:
+    """Raise BadSetting, naming the methods that suit, for a problem that a method is not for."""
+    kind = "single-level" if y0 is None else "bilevel"
+    if y0 is not None and lower is None:
+        kind = "minimax"
+    if y0 is None and lower is not None:
+        raise BadSetting("y0: write where y starts, as there is a lower loss")
+    if algorithm.kind == kind and not algorithm.on_stream:
+        return
+    wants = methods.problems_of(algorithm)
+    others = ", ".join(methods.suiting(kind))  # type: ignore[arg-type]
+    here = {
+        "bilevel": "this one has a lower loss",
+        "minimax": "this one has a y and no lower loss",
+        "single-level": "this one has x alone",
+    }[kind]
+    raise BadSetting(f"method={method}: is for {wants}, and {here}; for that there is {others}")
+
+
+def check_set(method: str, algorithm: Algorithm, task: Task) -> None:
+    """Raise BadSetting if a method cannot stay in the set of x."""
+    cost = algorithm.cost_at(Moment())
+    by_lmo = cost is not None and cost.calls["lmo"] > 0
+    if by_lmo and task.feasible.lmo is None:
+        raise BadSetting(
+            f"method={method}: write x_in=..., a set with a linear minimisation oracle, "
+            "such as bench.l2_ball(1.0)"
+        )
+    if not by_lmo and task.feasible.project is None and task.feasible.lmo is not None:
+        fitting = ", ".join(n for n in methods.suiting(algorithm.kind) if uses_lmo(n))
+        raise BadSetting(
+            f"x_in: this set has no projection, which {method} needs; methods without: {fitting}"
+        )
+
+
+def uses_lmo(name: str) -> bool:
+    """Whether a method reaches its set by linear minimisation."""
+    cost = methods.methods()[name].cost
+    return cost is not None and cost.calls["lmo"] > 0

@@ -1,0 +1,236 @@
+"""The methods of the suite by their names: what each is, what it costs, and its settings."""
+
+import difflib
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from bench.core.algorithm import Algorithm, Cost, Kind, Moment
+from bench.core.settings import (
+    BadSetting,
+    build,
+    check_settings,
+    hints_of,
+    locate,
+    parameters,
+    unknown_setting,
+    validate,
+)
+
+GROUP = "algorithm"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the suite.
+
+    paper: where it is from. summary: what it does, in a sentence. settings: its keyword arguments
+    with their defaults, a nested dict for a rule of descent. cost: what a step with the defaults
+    calls; None: unknown. kind: for which problems it is. caveat: why it may end away from the
+    solution, as the paragraph "Caveat: ..." of its docstring says; empty: no reason is known.
+    help: all of this and what each setting means, to be printed.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    settings: Mapping[str, Any]
+    cost: Cost | None
+    kind: Kind | None
+    on_stream: bool
+    first_order: bool
+    caveat: str
+    help: str
+
+
+def composed(wanted: Sequence[str] | None = None) -> dict[str, Any]:
+    """The configurations of these methods, or of all, with nothing in them resolved.
+
+    They are composed together, because Hydra takes a tenth of a second for each time it is asked.
+    Raises BadSetting, in one line, for a method that does not exist.
+    """
+    with initialize_config_module("conf", version_base="1.3"):
+        there = GlobalHydra.instance().config_loader().get_group_options(GROUP)
+        for name in wanted or ():
+            if name not in there:
+                close = difflib.get_close_matches(name, there, n=1)
+                hint = f"did you mean {close[0]}? " if close else ""
+                known = ", ".join(there)
+                raise BadSetting(f"method={name}: no such method; {hint}there is {known}")
+        names = there if wanted is None else wanted
+        found = compose(overrides=[f"+{GROUP}@{name}={name}" for name in names])
+    return {name: OmegaConf.to_container(found[name]) for name in names}
+
+
+def filled(node: Any, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """The configuration of a method with these settings, every default filled in.
+
+    Raises BadSetting, in one line, for a setting that does not exist, and for a value that the
+    method's signature refuses.
+    """
+    plain = dict(node)
+    for key, value in given.items():
+        if not is_plain(value):
+            kind = type(value).__name__
+            raise BadSetting(f"{key}: {kind} is no setting; write a number or a text")
+        stem = key.removesuffix("_rule")
+        key = stem if isinstance(plain.get(stem), dict) else key
+        inside = plain.get(key)
+        if isinstance(inside, dict) and isinstance(value, str):  # outer_rule="adam"
+            value = {"rule": value}
+        if isinstance(inside, dict) and isinstance(value, dict):
+            value = inside | value
+        plain[key] = value
+    whole: Any = OmegaConf.create({GROUP: plain, "run": {"steps": steps}})
+    resolved: Any = OmegaConf.to_container(whole, resolve=True)
+    return check_settings(resolved[GROUP], "", Algorithm)
+
+
+def made(node: dict[str, Any]) -> Algorithm:
+    """The method of a configuration that `filled` returned; raises BadSetting."""
+    try:
+        algorithm: Algorithm = build(node)
+    except BadSetting as error:  # of settings that do not go together
+        line = str(error).replace(f"{GROUP}=", "method=").replace(f"{GROUP}.", "")
+        raise BadSetting(line) from None
+    return algorithm
+
+
+class Chosen(NamedTuple):
+    """The method of a call, its name and its settings."""
+
+    name: str
+    algorithm: Algorithm
+    settings: Mapping[str, Any]
+
+
+def chosen(method: Any, given: Mapping[str, Any], steps: int) -> Chosen:
+    """The method by its name, or by a function of the caller's that returns an Algorithm.
+
+    Raises BadSetting.
+    """
+    if isinstance(method, str):
+        node = filled(composed([method])[method], given, steps)
+        return Chosen(method, made(node), settings_of(node))
+    if not callable(method) or isinstance(method, Algorithm):
+        raise BadSetting("method: write a name, or a function that returns an Algorithm")
+    hints, fields = hints_of(method), {}
+    known = {setting.name: setting for setting in parameters(method)}
+    # such as a rule of descent, which no text could stand for
+    objects = {key: value for key, value in given.items() if not is_plain(value)}
+    for key in objects:
+        if key not in known:
+            raise unknown_setting(key, objects[key], known, key)
+    for name, setting in known.items():
+        if name not in objects:
+            default = ... if setting.required else setting.default
+            fields[name] = (hints.get(name, Any), default)
+    plain = {key: value for key, value in given.items() if key not in objects}
+    settings = validate(fields, plain, "", extra=tuple(objects))
+    algorithm = method(**{key: settings[key] for key in plain}, **objects)
+    if not isinstance(algorithm, Algorithm):
+        raise BadSetting(f"method: gives {type(algorithm).__name__}, not an Algorithm")
+    return Chosen(getattr(method, "__name__", "method"), algorithm, settings)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a setting is a number, a text, or a list or dict of them."""
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def settings_of(node: Any) -> Any:
+    """The settings of a configuration, without the names of functions."""
+    if not isinstance(node, dict):
+        return node
+    return {key: settings_of(value) for key, value in node.items() if key != "_target_"}
+
+
+@cache
+def methods() -> Mapping[str, Method]:
+    """Every method of the suite by its name, with its paper, cost and settings.
+
+    `print(bench.methods()["bome"].help)` says what a method does and what its settings mean.
+    """
+    return {name: described(name, node) for name, node in composed().items()}
+
+
+def described(name: str, node: Any) -> Method:
+    """What there is to say about a method, by its configuration as it was composed."""
+    node = filled(node, {}, steps=500)
+    function = locate(node["_target_"], "")
+    module = inspect.getmodule(function)
+    paper = first_paragraph(inspect.getdoc(module))
+    text = inspect.getdoc(function) or ""
+    settings = settings_of(node)
+    try:
+        algorithm = made(node)
+    except BadSetting as error:  # what it needs is not installed
+        return Method(
+            name, paper, first_paragraph(text), settings, None, None, False, False,
+            caveat_of(text),
+            f"{name}: {paper}\n\n{text}\n\nNot here: {error}",
+        )  # fmt: skip
+    cost = algorithm.cost_at(Moment())
+    lines = [f"{name}: {paper}", text, f"For: {problems_of(algorithm)}."]
+    if cost is not None:
+        lines.append(f"A step calls: {cost_text(cost)}.")
+    lines.append("Settings: " + ", ".join(f"{k}={v!r}" for k, v in settings.items()))
+    return Method(
+        name,
+        paper,
+        first_paragraph(text),
+        settings,
+        cost,
+        algorithm.kind,
+        algorithm.on_stream,
+        algorithm.first_order,
+        caveat_of(text),
+        "\n\n".join(lines),
+    )
+
+
+def first_paragraph(text: str | None) -> str:
+    """The first paragraph of a docstring in one line."""
+    return " ".join((text or "").partition("\n\n")[0].split())
+
+
+def caveat_of(text: str) -> str:
+    """The paragraph of a docstring that begins with "Caveat:", without that word; "" if none."""
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith("Caveat:"):
+            return first_paragraph(paragraph.removeprefix("Caveat:"))
+    return ""
+
+
+def problems_of(algorithm: Algorithm) -> str:
+    """In words, which problems a method is for."""
+    if algorithm.on_stream:
+        return "streams of tasks only"
+    return {
+        "bilevel": "bilevel problems",
+        "minimax": "minimax problems, which have no lower loss of their own",
+        "single-level": "problems of a single level on a set",
+        "episodes": "tasks of episodes only",
+    }[algorithm.kind]
+
+
+def cost_text(cost: Cost) -> str:
+    """The calls of a step in words, such as "grad_g 11, grad_f 1"."""
+    most = "at most " if any(part.at_most for part in cost.parts) else ""
+    return most + (", ".join(f"{key} {n}" for key, n in cost.calls.items() if n) or "nothing")
+
+
+def suiting(kind: Kind) -> Iterable[str]:
+    """The names of the methods for problems of a kind."""
+    return [m.name for m in methods().values() if m.kind == kind and not m.on_stream]

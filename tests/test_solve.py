@@ -1,0 +1,496 @@
+"""`bench.solve`: losses, data, starts and sets in a caller's own form."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import bench
+from bench import (
+    Algorithm,
+    BadSetting,
+    Cost,
+    Diverged,
+    Draw,
+    Functional,
+    Oracle,
+    Positive,
+    Solution,
+    box,
+    l2_ball,
+    solve,
+    spanning_trees,
+)
+from bench.core.draw import generator
+from bench.numerics.descent import Descent, gd
+from bench.runs.screen import can_show_bar
+from bench.solving import methods as listed
+from tests.conftest import ROOT
+
+A = torch.randn(20, 3, generator=generator("solve", "A"), dtype=torch.float64)
+a = A @ torch.tensor([1.0, -1.0, 2.0]).double()
+
+
+def upper(x, y):  # type: ignore[no-untyped-def]
+    """|y - 1|^2 + |x|^2 / 10 on any two tensors."""
+    return (y - 1).square().sum() + x.square().sum() / 10
+
+
+def lower(x, y):  # type: ignore[no-untyped-def]
+    """y follows x."""
+    return (y - x).square().sum()
+
+
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64)
+
+
+CONF = ROOT / "conf"
+QUICK: dict[str, Any] = {"method": "aid_cg", "steps": 40, "outer_lr": 0.2, "inner_lr": 0.2}
+BEST = 10 / 11  # of x, where y = x
+
+
+def test_a_tensor_keeps_its_shape() -> None:
+    x0, y0 = zeros(2, 3), zeros(2, 3)
+    found = solve(upper, lower, x0, y0, **QUICK)
+    torch.testing.assert_close(found.x, torch.full((2, 3), BEST).double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.y, found.x, rtol=0, atol=1e-4)
+    assert not x0.any()
+    assert not y0.any()
+    assert not found.x.requires_grad
+    assert found.hypergradient_norm is not None
+    assert found.hypergradient_norm < 1e-4
+
+
+def test_trees_come_as_they_went() -> None:
+    seen: list[Any] = []
+
+    def f(x, y):  # type: ignore[no-untyped-def]
+        seen.append(x)
+        return sum(upper(x["a"], part) for part in y) + x["b"][0].square()
+
+    def g(x, y):  # type: ignore[no-untyped-def]
+        return sum(lower(x["a"], part) for part in y)
+
+    x0 = {"a": zeros(2), "b": [zeros(()) + 1]}
+    found = solve(f, g, x0, (zeros(2), zeros(2)), **QUICK | {"steps": 60})
+    assert seen[0]["a"].shape == (2,)
+    assert seen[0]["b"][0].shape == ()
+    assert list(found.x) == ["a", "b"]
+    assert isinstance(found.y, tuple)
+    best = 20 / 22  # of 2 (x - 1)^2 + 2 x^2 / 10
+    torch.testing.assert_close(found.x["a"], torch.full((2,), best).double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.y[1], found.x["a"], rtol=0, atol=1e-4)
+    assert abs(float(found.x["b"][0])) < 1e-3
+
+
+def test_a_module_is_called_as_it_is_and_left_alone() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    net[0].bias.requires_grad_(False)
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+
+    def f(x: Tensor, y: Functional) -> Tensor:
+        return (y(A)[:, 0] - a).square().mean() + 0 * x
+
+    def g(x: Tensor, y: Functional) -> Tensor:
+        penalty = torch.stack([p.square().sum() for p in y.parameters()]).sum()
+        assert [key for key, _ in y.named_parameters()] == list(before)
+        return (y(A)[:, 0] - a).square().mean() + 0.01 * x.exp() * penalty
+
+    found = solve(f, g, zeros(()), net, method="itd", steps=30, inner_lr=0.1)
+    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
+    assert isinstance(found.y, nn.Sequential)
+    assert found.y is not net
+    assert torch.equal(found.y[0].bias, net[0].bias)  # a frozen parameter stays
+    assert not found.y[0].bias.requires_grad
+    assert found.y[2].bias.requires_grad
+    losses = [float((each(A)[:, 0] - a).square().mean().detach()) for each in (net, found.y)]
+    assert losses[1] < losses[0] / 2
+    assert found.history[-1]["upper_loss"] == pytest.approx(losses[1], rel=1e-9)
+
+
+def test_a_module_may_be_a_leaf_and_its_buffers_stay() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double()
+
+    def g(x, y):  # type: ignore[no-untyped-def]
+        return (y["net"](A).sum(1) - a).square().mean() + (y["shift"] - x).square()
+
+    y0 = {"net": net, "shift": zeros(())}
+    found = solve(lambda x, y: g(x, y), g, zeros(()), y0, method="soba", steps=5)
+    assert torch.equal(found.y["net"][1].running_mean, zeros(2))
+    assert int(found.y["net"][1].num_batches_tracked) == 0
+    assert not torch.equal(found.y["net"][0].weight, net[0].weight)
+
+
+def data_loss(x, y, batch):  # type: ignore[no-untyped-def]
+    rows, answers = batch
+    return (rows @ y - answers).square().mean() + 0 * x.sum()
+
+
+def ridge_loss(x, y, batch):  # type: ignore[no-untyped-def]
+    return data_loss(x, y, batch) + x.exp() * y.square().sum()
+
+
+class Rows(Dataset):  # type: ignore[type-arg]
+    """The rows as a Dataset that is no TensorDataset."""
+
+    def __len__(self) -> int:
+        return len(A)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return A[i], a[i]
+
+
+def by_hand(rng: Generator, size: int | None) -> tuple[Tensor, Tensor]:
+    chosen = torch.arange(20) if size is None else torch.randint(20, (size,), generator=rng)
+    return A[chosen], a[chosen]
+
+
+def test_data_of_every_kind_gives_the_same_batches() -> None:
+    ends = []
+    for data in ((A, a), TensorDataset(A, a), Rows(), by_hand):
+        for batch in (None, 4):
+            found = solve(
+                data_loss, ridge_loss, zeros(()), zeros(3), "soba", steps=6, every=3, batch=batch,
+                upper_data=data, lower_data=data,
+            )  # fmt: skip
+            ends.append((batch, found))
+    for batch in (None, 4):
+        first, *others = [found for size, found in ends if size == batch]
+        assert first.samples["grad_g"] == 6 * (batch or 20)
+        for other in others:
+            assert torch.equal(first.y, other.y)
+            assert first.samples == other.samples
+            assert first.history[-1]["lower_loss"] == other.history[-1]["lower_loss"]
+    assert not torch.equal(ends[0][1].y, ends[1][1].y)
+
+
+def test_the_seed_names_the_batches() -> None:
+    def end(seed: int) -> Tensor:
+        found = solve(
+            data_loss, ridge_loss, zeros(()), zeros(3), "stocbio", steps=3, seed=seed, batch=2,
+            upper_data=(A, a), lower_data=(A, a),
+        )  # fmt: skip
+        assert found.seed == seed
+        return found.y  # type: ignore[no-any-return]
+
+    assert torch.equal(end(0), end(0))
+    assert not torch.equal(end(0), end(1))
+
+
+def test_a_drawing_function_may_use_the_step() -> None:
+    steps = set()
+
+    def drift(rng: Generator, size: int | None, step: int) -> Tensor:
+        steps.add(step)
+        return torch.tensor(float(step)).double()
+
+    def f(x, y, t):  # type: ignore[no-untyped-def]
+        return (y - t).square().sum() + 0 * x.sum()
+
+    solve(f, lower, zeros(1), zeros(1), "f2obo", steps=5, upper_data=drift)
+    assert steps == set(range(6))
+
+
+def test_blocks_are_cut_of_rows() -> None:
+    found = solve(
+        data_loss, ridge_loss, zeros(()), zeros(3), "saba", steps=4, blocks=5,
+        upper_data=(A, a), lower_data=(A, a),
+    )  # fmt: skip
+    assert found.samples["grad_g"] == 20 + 4 * 4
+    with pytest.raises(BadSetting, match=r"^blocks=64: the upper level has 20 rows to cut"):
+        solve(data_loss, ridge_loss, zeros(()), zeros(3), "saba",
+              upper_data=(A, a), lower_data=(A, a))  # fmt: skip
+
+
+def test_history_and_table() -> None:
+    times = [0]
+
+    def measure(x, y):  # type: ignore[no-untyped-def]
+        times[0] += 1
+        return {"off": (x - BEST).norm(), "times": times[0]}
+
+    found = solve(upper, lower, zeros(1), zeros(1), **QUICK, every=20, evaluate=measure)
+    assert [row["step"] for row in found.history] == [0, 20, 40]
+    assert found.history[0]["upper_loss"] == 1.0
+    assert found.history[-1]["off"] < 1e-4
+    assert found.history[-1]["times"] == 3.0
+    assert found.calls == {"grad_g": 400, "grad_f": 40, "hvp_g": 400, "jvp_g": 40}
+    table = found.table()
+    assert {len(column) for column in table.values()} == {3}
+    assert table["calls/grad_g"] == [0, 200, 400]
+    assert math.isnan(table["info/hypergrad_sq"][0])
+    assert table["step"] == [0, 20, 40]
+    assert found.settings["outer"]["rule"] == "gd"
+    assert found.method == "aid_cg"
+    assert "history" not in repr(found)
+
+
+def test_settings_reach_the_method_and_interpolations_follow() -> None:
+    found = solve(upper, lower, zeros(1), zeros(1), "bome", steps=2, lower_lr=0.3,
+                  outer_rule="adam", lower_rule={"rule": "momentum", "momentum": 0.5})  # fmt: skip
+    settings = found.settings
+    assert settings["inner_lr"] == 0.3
+    assert settings["outer"]["rule"] == "adam"
+    assert settings["lower"] | {"eps": 0} == {
+        "rule": "momentum", "momentum": 0.5, "b1": 0.9, "b2": 0.999, "eps": 0
+    }  # fmt: skip
+    of_steps = solve(lambda x: (x - 2).square().sum(), x0=zeros(3), method="ncgs", steps=7,
+                     x_in=l2_ball(1.0))  # fmt: skip
+    assert of_steps.settings["N"] == 7
+
+
+def test_variants_are_settings() -> None:
+    ends = [
+        solve(upper, lower, zeros(1), zeros(1), "stocbio", steps=3, variant=variant).x
+        for variant in ("paper", "code")
+    ]
+    assert not torch.equal(*ends)
+
+
+def test_minimax_and_a_single_level() -> None:
+    def f(x, y):  # type: ignore[no-untyped-def]
+        return (x - 1).square().sum() / 4 + (x * y).sum() - y.square().sum() / 4
+
+    found = solve(f, None, zeros(2), zeros(2), "gda", steps=300)
+    torch.testing.assert_close(found.x, torch.full((2,), 0.2).double(), rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.y, torch.full((2,), 0.4).double(), rtol=0, atol=1e-3)
+
+    for method in ("fw", "projected_gradient"):
+        single = solve(lambda x: (x - 2).square().sum(), x0=zeros(4), method=method, steps=300,
+                       x_in=l2_ball(1.0), **{"fw": {"diameter": 2.0}}.get(method, {}))  # fmt: skip
+        torch.testing.assert_close(single.x, torch.full((4,), 0.5).double(), rtol=0, atol=1e-3)
+        assert single.y is None
+
+
+def test_a_single_level_with_data() -> None:
+    def f(x, batch):  # type: ignore[no-untyped-def]
+        return (A[batch] @ x - a[batch]).square().mean()
+
+    found = solve(f, x0=zeros(3), method="sfw", steps=50, batch=5, upper_data=torch.arange(20),
+                  x_in=l2_ball(1.0), diameter=2.0)  # fmt: skip
+    assert found.samples == {"grad_f": 250}
+    assert float(found.x.norm()) <= 1 + 1e-9
+
+
+def test_sets_hold_x_and_y() -> None:
+    found = solve(upper, lower, zeros(2), zeros(2), **QUICK, x_in=box(-0.5, 0.5), y_in=box(0, 0.3))
+    assert found.x.tolist() == [0.5, 0.5]
+    assert found.y.tolist() == [0.3, 0.3]
+    assert found.calls["project"] == 40 + 40 * 10
+
+
+def test_sets_of_trees() -> None:
+    def f(x, y):  # type: ignore[no-untyped-def]
+        return upper(x["a"], y) + (x["b"] - 3).square().sum()
+
+    x0 = {"a": zeros(2), "b": zeros(2, 2)}
+    found = solve(f, lambda x, y: lower(x["a"], y), x0, zeros(2), **QUICK,
+                  x_in={"a": box(0, 0.5), "b": l2_ball(1.0)})  # fmt: skip
+    assert found.x["a"].tolist() == [0.5, 0.5]
+    torch.testing.assert_close(found.x["b"], torch.full((2, 2), 0.5).double())
+    one = solve(f, lambda x, y: lower(x["a"], y), x0, zeros(2), **QUICK,
+                x_in={"a": None, "b": l2_ball(1.0)})  # fmt: skip
+    torch.testing.assert_close(one.x["a"], torch.full((2,), BEST).double(), rtol=0, atol=1e-5)
+    both = solve(lambda x: (x["a"] - 2).square().sum() + (x["b"] - 2).square().sum(), x0=x0,
+                 method="fw", steps=100, diameter=3.0,
+                 x_in={"a": l2_ball(1.0), "b": box(-1, 1)})  # fmt: skip
+    torch.testing.assert_close(both.x["b"], torch.ones(2, 2).double(), rtol=0, atol=0.05)
+    assert float(both.x["a"].norm()) <= 1 + 1e-9
+
+
+class Two(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def alternating(size: Positive = 0.1, rule: Descent | None = None) -> Algorithm:
+    """A method of the caller's own: descent in y, and in x as if y were x."""
+    how = rule or gd()
+
+    def step(o: Oracle, s: Two, draw: Draw) -> tuple[Two, dict[str, Tensor]]:
+        y = s.y - size * o.g_y(s.x, s.y, draw.g())
+        f_x, f_y = o.grad_f(s.x, y, draw.f())
+        return Two(how.step(s.x, f_x + f_y, size, ())[0], y), {}
+
+    return Algorithm(Two, step, cost=Cost(grad_g=1, grad_f=1))
+
+
+def test_a_method_of_ones_own() -> None:
+    found = solve(upper, lower, zeros(1), zeros(1), alternating, steps=200, size=0.2, rule=gd())
+    assert float(found.x) == pytest.approx(BEST, abs=1e-4)
+    assert found.method == "alternating"
+    assert found.settings == {"size": 0.2}
+    assert found.hypergradient_norm is None
+    with pytest.raises(BadSetting, match=r"^size=-1: input should be greater than 0"):
+        solve(upper, lower, zeros(1), zeros(1), alternating, size=-1)
+    with pytest.raises(BadSetting, match=r"^sise=1: no such setting; did you mean size\?"):
+        solve(upper, lower, zeros(1), zeros(1), alternating, sise=1)
+
+
+def call(**changes: Any) -> Callable[[], Solution]:
+    given: dict[str, Any] = {"upper": upper, "lower": lower, "x0": zeros(2), "y0": zeros(2)}
+    return lambda: solve(**given | {"steps": 2} | changes)
+
+
+class Endless(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(A)
+
+
+TREE = spanning_trees(3, torch.tensor([[0, 1], [1, 2], [0, 2]]))
+REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
+    "method": (call(method="bme"), r"method=bme: no such method; did you mean bome\? there is .*"),
+    "setting": (call(outr_lr=1), r"outr_lr=1: no such setting; did you mean outer_lr\? there is "),
+    "value": (call(outer_lr=-1), "outer_lr=-1: input should be greater than 0"),
+    "nested": (
+        call(outer_rule="sgd"),
+        "outer.rule=sgd: input should be 'gd', 'momentum' or 'adam'",
+    ),
+    "object": (call(outer_lr=zeros(1)), "outer_lr: Tensor is no setting; write a number or a text"),
+    "together": (call(method="reverse", K=20), "K=20: write at most T=10, the steps there are"),
+    "steps": (call(steps=0), "steps=0: write an integer of at least 1"),
+    "every": (call(every=0.5), "every=0.5: write an integer of at least 1"),
+    "stream": (call(method="er"), "method=er: is for streams of tasks only, .* there is .*bome"),
+    "episodes": (
+        call(method="learn2learn"),
+        "method=learn2learn: (is for tasks of episodes only|.* is not installed).*",
+    ),
+    "game": (
+        call(method="gda"),
+        "method=gda: is for minimax problems.* has a lower loss; .*bome.*",
+    ),
+    "no lower": (call(lower=None), "method=bome: is for bilevel problems.*no lower loss; .*gda.*"),
+    "no y": (call(lower=None, y0=None), "method=bome: .* has x alone; for that there is fw, .*"),
+    "y missing": (call(y0=None), "y0: write where y starts, as there is a lower loss"),
+    "x missing": (call(x0=None), "x0: write where x starts"),
+    "integers": (call(x0=torch.arange(2)), r"x0: has numbers of type int64; write x0.double\(\)"),
+    "a number": (call(x0={"a": 1.0}), "x0: has a float; write tensors or an nn.Module"),
+    "dtypes": (call(x0=[zeros(1), torch.zeros(1)]), "x0: has tensors of float32, float64; .*"),
+    "nothing": (call(x0=[]), "x0: there is no tensor in it"),
+    "frozen": (
+        call(y0=nn.Linear(2, 2).requires_grad_(False)),
+        "y0: this module has no parameter that requires a gradient",
+    ),
+    "dropout": (
+        call(y0=nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))),
+        r"y0.1: dropout draws random numbers that no seed names; write y0.eval\(\), or p=0",
+    ),
+    "signature": (
+        call(upper=lambda x: x.sum()),
+        r"upper: write it as upper\(x, y\), as there is no upper_data",
+    ),
+    "batch": (
+        call(upper_data=A),
+        r"upper: write it as upper\(x, y, batch\), as upper_data is given",
+    ),
+    "vector": (call(upper=lambda x, y: y), r"upper: gives \(2,\), not one number: end it with .*"),
+    "float": (call(lower=lambda x, y: 1.0), "lower: gives float, not one number: end it with .*"),
+    "lengths": (
+        call(upper=data_loss, upper_data=(A, a[:5])),
+        "upper_data: has tensors of 20, 5 rows; each row is one sample",
+    ),
+    "loader": (
+        call(upper=data_loss, upper_data=DataLoader(TensorDataset(A, a), batch_size=4)),
+        "upper_data: write the loader's dataset, and batch=4",
+    ),
+    "endless": (call(upper=data_loss, upper_data=Endless()), "upper_data: this Dataset has no .*"),
+    "text": (call(upper=data_loss, upper_data="digits"), "upper_data: write tensors, a Dataset.*"),
+    "draw": (
+        call(upper=data_loss, upper_data=lambda: A),
+        r"upper_data: write it as draw\(rng, size\) or draw\(rng, size, step\)",
+    ),
+    "outside": (call(x_in=box(1, 2)), "x0: lies outside of x_in, at a distance of 1.41; .*"),
+    "y outside": (call(y_in=box(1, 2)), "y0: lies outside of y_in.*"),
+    "form": (
+        call(x_in={"a": box(0, 1)}),
+        "x_in: write one set, or a set or None for each tensor.*",
+    ),
+    "lmo only": (
+        call(x0=zeros(3), y0=zeros(3), x_in=TREE),
+        "x_in: this set has no projection, which bome needs; methods without: ",
+    ),
+    "y lmo only": (call(y0=zeros(3), y_in=TREE), "y_in: this set has no projection.*"),
+    "no set": (
+        call(lower=None, y0=None, upper=lambda x: x.square().sum(), method="fw"),
+        r"method=fw: write x_in=..., a set with a linear minimisation oracle, such as bench.l2.*",
+    ),
+    "no y set": (
+        call(lower=None, y0=None, upper=lambda x: x.sum(), method="svrg", y_in=box(0, 1)),
+        "y_in: there is no y; leave it out",
+    ),
+    "own": (call(method=lambda: print), "method: gives builtin.*, not an Algorithm"),
+    "made": (call(method=alternating()), "method: write a name, or a function that returns an .*"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_refused_in_one_line(case: str) -> None:
+    wrong, said = REFUSED[case]
+    with pytest.raises(BadSetting, match=f"^{said}") as raised:
+        wrong()
+    assert "\n" not in str(raised.value)
+
+
+def test_divergence_says_what_to_try() -> None:
+    with pytest.raises(Diverged, match=r"not finite at step .*; try smaller step sizes than outer"):
+        solve(upper, lower, zeros(1), zeros(1), "aid_fp", steps=200, inner_lr=50.0)
+
+
+def test_seconds_end_a_run() -> None:
+    found = solve(upper, lower, zeros(1), zeros(1), steps=10**6, seconds=1e-6, every=10**6)
+    assert found.history[-1]["step"] < 10
+
+
+def test_a_bar_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    solve(upper, lower, zeros(1), zeros(1), steps=3)
+    assert capsys.readouterr().err == ""  # it is no terminal
+    solve(upper, lower, zeros(1), zeros(1), steps=3, progress=True)
+    shown = capsys.readouterr().err
+    assert "bome" in shown
+    assert "3/3" in shown
+
+
+def test_a_notebook_has_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Notebook:
+        is_jupyter = True
+
+    for there in (True, False):
+        found = object() if there else None
+        monkeypatch.setattr("bench.runs.screen.find_spec", lambda name, found=found: found)
+        assert can_show_bar(Notebook()) is there  # type: ignore[arg-type]
+
+
+def test_methods_are_listed_with_paper_cost_and_settings() -> None:
+    every = bench.methods()
+    assert set(every) == {path.stem for path in (CONF / "algorithm").glob("*.yaml")}
+    bome = every["bome"]
+    assert bome.paper.startswith("BOME (Ye, Liu, Wright, Stone, Liu, NeurIPS 2022)")
+    assert bome.cost == Cost(grad_g=11, grad_f=1)
+    assert bome.settings["T"] == 10
+    assert "_target_" not in str(bome.settings)
+    for part in ("eta: the\nweight of the barrier", "bilevel problems", "grad_f 1, grad_g 11"):
+        assert part in bome.help
+    assert every["er"].on_stream
+    assert every["upper_only"].caveat == "it ignores the lower level, and x does not move."
+    assert every["aid_cg"].caveat == ""
+    assert every["fw"].kind == "single-level"
+    for name, method in every.items():
+        assert method.paper, name
+        assert method.summary, name
+        assert method.caveat in " ".join(method.help.split())
+
+
+def test_a_method_whose_package_is_missing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(node: Any) -> Algorithm:
+        raise BadSetting("algorithm: this needs a package")
+
+    monkeypatch.setattr(listed, "made", refuse)
+    found = listed.described("learn2learn", listed.composed(["learn2learn"])["learn2learn"])
+    assert found.kind is None
+    assert "Not here: algorithm: this needs a package" in found.help
