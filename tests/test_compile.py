@@ -16,6 +16,7 @@ from algorithms.bilevel.bome import bome
 from bench.compiled.calls import Call, loop_steps
 from bench.compiled.symbols import NoGraph
 from bench.compiled.traced import Compiled
+from bench.contract import on_a_ball
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.loop import Standing, advance, first, run
@@ -26,7 +27,7 @@ from tasks.online_oscillation import online_oscillation
 from tasks.quadratic import quadratic
 from tasks.toy import toy_coreset, toy_degenerate
 from tests.conftest import Cli
-from tests.test_algorithms import made, name, on_a_ball, problem  # noqa: F401
+from tests.test_algorithms import made, name, problem  # noqa: F401
 from tests.test_hostile import Main, main  # noqa: F401
 
 LOOKS = "depends on what its tensors hold"
@@ -79,7 +80,7 @@ def test_every_algorithm_has_a_graph_or_says_why_not(problem: Task, name: str) -
 def test_compiled_steps_are_the_plain_ones(which: str, context: Context) -> None:
     """SVRG's iterate and snapshot begin as one tensor, which must not hold for good."""
     task = quadratic(context, noise=0.3)
-    task = on_a_ball(task) if which == "svrg" else task
+    task = on_a_ball() if which == "svrg" else task
     for batch in (None, 8):
         algorithm = made(which, batch=batch)
         close(taken(task, algorithm, 12), plain(task, algorithm, 12), 1e-10)

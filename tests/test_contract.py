@@ -1,0 +1,353 @@
+"""The checks for other people's tests: each notices a method or a task that is broken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from bench import Algorithm, BadSetting, Cost, Derivatives, Draw, Oracle, Set, Task, l2_ball
+from bench.contract import Broken, check_algorithm, check_task, on_a_ball, quadratic, zero_sum
+from bench.contract import algorithms as of_algorithms
+from bench.core.settings import build, check_settings
+from bench.core.task import Context
+from tasks.quadratic import quadratic as closed_quadratic
+from tasks.toy import toy_coreset
+
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def mine(
+    inner_lr: float = 0.5,
+    outer_lr: float = 0.1,
+    cost: Cost | None = Cost(grad_g=10, grad_f=1, jvp_g=1, batch=8),  # noqa: B008
+    change: Callable[[Oracle, State, State, Draw], Any] | None = None,
+) -> Algorithm:
+    """One-step differentiation; `change` puts what is wrong into the new state."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[Any, dict[str, Tensor]]:
+        x, y = s.x, s.y
+        for _ in range(10):
+            y = y - inner_lr * o.g_y(x, y, draw.g(8))
+        f_x, f_y = o.grad_f(x, y, draw.f(8))
+        mixed = o.g_xy(x, y, draw.g(8))(f_y)
+        new = State(x - outer_lr * (f_x - inner_lr * mixed), y)
+        return (new if change is None else change(o, s, new, draw)), {}
+
+    return Algorithm(State, step, cost=cost)
+
+
+def test_a_method_that_keeps_its_promises_passes() -> None:
+    check_algorithm(mine, inner_lr=0.4)
+    check_algorithm(mine())
+    check_algorithm("aid_cg", inner_lr=0.5, T=3, K=3, batch=8)
+    check_algorithm("gda")
+    check_algorithm("projected_gradient", outer_lr=0.5)
+
+
+class Wide(NamedTuple):
+    x: Tensor
+    y: Tensor
+    seen: Any
+
+
+def count_outside() -> Callable[..., State]:
+    times = [0]
+
+    def change(o: Oracle, s: State, new: State, draw: Draw) -> State:
+        times[0] += 1
+        return State(new.x + 1e-9 * times[0], new.y)
+
+    return change
+
+
+def remember_outside() -> Callable[..., State]:
+    """The last x is kept beside the state: within one run that goes unnoticed, but not when the run
+    is taken up at its middle."""
+    last: dict[int, Tensor] = {}
+
+    def change(o: Oracle, s: State, new: State, draw: Draw) -> State:
+        known = last.get(draw.step - 1, torch.zeros_like(new.x))
+        last.clear()
+        last[draw.step] = new.x
+        return State(new.x + 1e-6 * known, new.y)
+
+    return change
+
+
+def write_into(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    s.x.add_(1.0)
+    return new
+
+
+def roll_dice(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    return State(new.x + 1e-6 * torch.rand(1).double(), new.y)
+
+
+def carry_graph(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    return State(new.x.requires_grad_(), new.y)
+
+
+def call_once_more(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    o.g_x(new.x, new.y, draw.g(8))
+    return new
+
+
+def call_more_later(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    return call_once_more(o, s, new, draw) if draw.step == 7 else new
+
+
+def other_form(o: Oracle, s: State, new: State, draw: Draw) -> Any:
+    return Wide(*new, seen=torch.zeros(()))
+
+
+def other_dtype(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    return State(new.x, new.y.float()) if draw.step == 1 else new
+
+
+def uphill(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    return State(2 * s.x - new.x, new.y)
+
+
+def blow_up(o: Oracle, s: State, new: State, draw: Draw) -> State:
+    return State(new.x * torch.inf, new.y) if draw.step == 200 else new
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "writes into its state": (lambda: write_into, "writes into the state"),
+    "draws without a name": (lambda: roll_dice, "the same step gives two results"),
+    "counts outside": (count_outside, "the same step gives two results"),
+    "remembers outside": (remember_outside, "the same (seed|step) gives two"),
+    "carries a graph": (lambda: carry_graph, "carries a graph"),
+    "calls more than it says": (lambda: call_once_more, "grad_g 11 times.* says 10"),
+    "calls more at step 7": (lambda: call_more_later, "step 7 calls grad_g 11 times"),
+    "changes its form": (lambda: other_form, "changes the form"),
+    "changes a dtype": (lambda: other_dtype, "float32"),
+    "climbs": (lambda: uphill, "objective above the optimum's goes from"),
+    "blows up": (lambda: blow_up, "not finite after 300"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_broken_method_is_noticed(wrong: str) -> None:
+    change, said = WRONG[wrong]
+    with pytest.raises(Broken, match=said) as raised:
+        check_algorithm(mine, change=change())
+    assert "\n  look: " in str(raised.value)
+
+
+def test_a_method_without_a_cost_or_with_a_wrong_order_is_noticed() -> None:
+    with pytest.raises(Broken, match="does not say what its steps cost"):
+        check_algorithm(mine, cost=None)
+    liar = mine()._replace(first_order=True)
+    with pytest.raises(Broken, match="takes second derivatives") as raised:
+        of_algorithms.check_cost(liar, quadratic())
+    assert "first_order" in str(raised.value)
+
+
+def test_a_method_that_remembers_outside_does_not_go_on() -> None:
+    with pytest.raises(Broken, match="a run that goes on has another end"):
+        of_algorithms.check_going_on(mine(change=remember_outside()), quadratic())
+
+
+def test_a_method_whose_batches_the_seed_does_not_name_is_noticed() -> None:
+    of_algorithms.check_repeats(mine(), quadratic(), noisy=True)
+    with pytest.raises(Broken, match="another seed gives the same run"):
+        of_algorithms.check_repeats(mine(), quadratic(noise=0.0), noisy=True)
+    with pytest.raises(Broken, match="the same seed gives two runs"):
+        of_algorithms.check_repeats(mine(change=roll_dice), quadratic())
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    with pytest.raises(TypeError, match=r"streams of tasks only.*give task"):
+        check_algorithm("er")
+    with pytest.raises(BadSetting, match="gives builtin_function_or_method, not an Algorithm"):
+        check_algorithm(lambda: print)  # type: ignore[arg-type,return-value]
+    with pytest.raises(TypeError, match="not a Task"):
+        check_task(lambda context: print)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("make", [quadratic, zero_sum, on_a_ball])
+def test_the_small_problems_keep_their_promises(make: Callable[[], Task]) -> None:
+    check_task(make())
+
+
+def test_tasks_that_keep_their_promises_pass() -> None:
+    check_task(closed_quadratic, noise=0.3, curving=0.1)
+    check_task(toy_coreset, variant="code")
+
+
+# the data sets that come with scikit-learn, or none
+OURS: dict[str, list[str]] = {
+    "completion": [],
+    "few_shot": [],
+    "hyper_cleaning": [],
+    "logistic": [],
+    "multitask": [],
+    "newsgroups": ["task.source=digits"],
+    "online_imbalance": [],
+    "online_newsgroups": ["task.source=digits"],
+    "online_oscillation": [],
+    "online_quadratic": [],
+    "quadratic": ["task.noise=0.1", "task.curving=0.1"],
+    "toy_coreset": [],
+    "toy_degenerate": [],
+    "toy_minimax": [],
+    "trees": [],
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_tasks_keep_their_promises(name: str) -> None:
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", [f"task={name}", "algorithm=bome", *OURS[name]])
+    node: Any = OmegaConf.to_container(cfg.task, resolve=True)
+    node = check_settings(node, "task", Task, given=("context",))
+    size = None if name == "few_shot" else 4  # whose steps see all their episodes
+    check_task(build(node, Context(dtype=torch.float64)), size=size)
+
+
+def bad_gradient(task: Task, x: bool) -> Task:
+    assert task.lower_derivatives is not None
+    right = task.lower_derivatives.grad
+
+    def grad(x_now, y, batch, wrt):  # type: ignore[no-untyped-def]
+        in_x, in_y = right(x_now, y, batch, wrt)
+        turned = (in_x, in_y)[not x]
+        wrong = None if turned is None else -turned
+        return (wrong, in_y) if x else (in_x, wrong)
+
+    return replace(task, lower_derivatives=task.lower_derivatives._replace(grad=grad))
+
+
+def bad_product(task: Task) -> Task:
+    assert task.lower_derivatives is not None
+    right = task.lower_derivatives.linearise
+    assert right is not None
+
+    def linearise(x, y, batch):  # type: ignore[no-untyped-def]
+        gradient, product = right(x, y, batch)
+        return gradient, lambda v, wrt: (product(v, wrt)[0], 1.001 * product(v, wrt)[1])
+
+    return replace(task, lower_derivatives=Derivatives(task.lower_derivatives.grad, linearise))
+
+
+def bad_descent(task: Task) -> Task:
+    assert task.lower_derivatives is not None
+    gradient = task.lower_derivatives.grad
+
+    def descend(x, y, batch, lr, onto):  # type: ignore[no-untyped-def]
+        return y - lr * gradient(x, y, batch, "y")[1]  # forgets `onto`
+
+    return replace(task, lower_derivatives=task.lower_derivatives._replace(descend=descend))
+
+
+def with_data(task: Task, **changes: Any) -> Task:
+    return replace(task, data=replace(task.data, **changes))
+
+
+def sees_no_name(rng, step, size):  # type: ignore[no-untyped-def]
+    return torch.randint(64, (size or 64,))
+
+
+def writes(x, y, i):  # type: ignore[no-untyped-def]
+    return y.mul_(2).sum()
+
+
+def shaky(x, y, i):  # type: ignore[no-untyped-def]
+    return y.sum() + torch.rand(()).double()
+
+
+def measure_anew(x, y, step):  # type: ignore[no-untyped-def]
+    return {"objective": torch.rand(())}
+
+
+half = Set(project=lambda u: u / 2)
+wrong_way = Set(l2_ball(0.5).project, lambda g, accuracy: 0.5 * g / g.norm())
+BAD: dict[str, tuple[Callable[[], Task], str]] = {
+    "a sign in g_x": (
+        lambda: bad_gradient(closed_quadratic(Context(dtype=torch.float64)), x=True),
+        "partial gradient of lower in x is .* from autograd's",
+    ),
+    "a sign in g_y": (
+        lambda: bad_gradient(closed_quadratic(Context(dtype=torch.float64)), x=False),
+        "partial gradient of lower in y",
+    ),
+    "a factor in the product": (
+        lambda: bad_product(closed_quadratic(Context(dtype=torch.float64))),
+        "Hessian product of lower",
+    ),
+    "descent that forgets": (
+        lambda: bad_descent(closed_quadratic(Context(dtype=torch.float64))),
+        "a step of descent on lower onto",
+    ),
+    "batches without a name": (
+        lambda: with_data(quadratic(), draw_lower=sees_no_name),
+        "the lower batch of one name differs",
+    ),
+    "rows that are cut wrongly": (
+        lambda: with_data(quadratic(), rows=lambda batch, a, b: batch[a:]),
+        "rows.* has 3 samples",
+    ),
+    "a count of nothing": (lambda: with_data(quadratic(), count=lambda batch: 0), "count says 0"),
+    "a loss of many numbers": (
+        lambda: replace(quadratic(), upper=lambda x, y, i: y.square()),
+        r"upper gives \(5,\)",
+    ),
+    "a loss that is random": (lambda: replace(quadratic(), lower=shaky), "two values at one point"),
+    "a loss that writes": (lambda: replace(quadratic(), lower=writes), "lower (writes|gives)"),
+    "a loss that is infinite": (
+        lambda: replace(quadratic(), upper=lambda x, y, i: (0 * y).log().sum()),
+        "near the start",
+    ),
+    "a metric that is not there": (lambda: replace(quadratic(), metric="loss"), "gives no loss"),
+    "a metric that is random": (
+        lambda: replace(quadratic(), evaluate=measure_anew),
+        "objective has two values",
+    ),
+    "a metric of many numbers": (
+        lambda: replace(quadratic(), evaluate=lambda x, y, k: {"objective": y}),
+        "objective is no scalar",
+    ),
+    "a start without a name": (
+        lambda: replace(quadratic(), init=lambda rng: (torch.rand(3), torch.zeros(5))),
+        "init: x differs",
+    ),
+    "a start of integers": (
+        lambda: replace(quadratic(), init=lambda rng: (torch.zeros(3).long(), torch.zeros(5))),
+        "init: x is of torch.int64",
+    ),
+    "no projection": (lambda: replace(quadratic(), feasible=half), "projecting twice"),
+    "a start outside": (
+        lambda: replace(
+            on_a_ball(), init=lambda rng: (torch.ones(3).double(), torch.zeros(0).double())
+        ),
+        "the start is .* outside",
+    ),
+    "a wrong linear oracle": (
+        lambda: replace(on_a_ball(), feasible=wrong_way),
+        "feasible: lmo misses a point",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", BAD)
+def test_a_broken_task_is_noticed(wrong: str) -> None:
+    make, said = BAD[wrong]
+    with pytest.raises(Broken, match=said) as raised:
+        check_task(make())
+    assert "\n  look: " in str(raised.value)
+
+
+def test_counts_may_be_fewer_where_the_method_says_at_most() -> None:
+    cost = Cost(grad_g=9, grad_f=1, jvp_g=1) + Cost(grad_g=3, at_most=True)
+    of_algorithms.check_cost(mine(cost=cost), quadratic())
+    with pytest.raises(Broken, match="says 11 to 14"):
+        of_algorithms.check_cost(mine(cost=cost + Cost(grad_g=2)), quadratic())
