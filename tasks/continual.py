@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
 from bench.core.stream import Samples, Stream
 from bench.core.task import Batch, Context, Data, Ledger, Report, Task
@@ -220,7 +220,7 @@ def stream(
             return recall(torch.arange(k * batch, (k + 1) * batch, device=device))
         epoch = generator("shuffled", context.seed, step // (n // batch))
         numbers = torch.randperm(n, generator=epoch)[k * batch : (k + 1) * batch]
-        return recall(numbers.to(device))
+        return recall(bring(numbers, device))
 
     def logits(x: Tensor, y: Tensor, s: Samples) -> Tensor:
         return net.logits(x, y, s.images, s.tasks)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 from bench.core.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate, version
 from bench.core.task import Batch, Context, Data, Derivatives, Partials, Report, Set, Task, Wrt
 from bench.core.view import Histogram, histogram
@@ -27,6 +27,7 @@ from tasks.common.pretraining import descend, train_or_load
 from tasks.data.images import Images, ImageSplit, LabelledImages, load
 from tasks.models.linear import (
     Rows,
+    add_at_labels,
     logits,
     loss_gradient,
     residual,
@@ -233,7 +234,7 @@ def hyper_cleaning(
         metric="test_accuracy",
         data=Data(
             _sampler(upper_part),
-            _sampler(train, (lambda k: walk.at(k).to(context.device)) if walk else None),
+            _sampler(train, (lambda k: bring(walk.at(k), context.device)) if walk else None),
             count=lambda batch: len(batch.labels),
             rows=_cut,
         ),
@@ -351,7 +352,7 @@ def _sampler(
         labels = labels_at(step) if labels_at else part.labels
         if size is None:
             return Rows(part.features, labels, None, narrow)
-        i = torch.randint(len(labels), (size,), generator=rng).to(labels.device)
+        i = bring(torch.randint(len(labels), (size,), generator=rng), labels.device)
         return Rows(part.features[i], labels[i], i)
 
     return draw
@@ -419,7 +420,7 @@ def _lower_derivatives(
             mixed = over_batch(x, (r * u).sum(1), batch) if "x" in wrt else None
             if "y" not in wrt:
                 return mixed, None
-            p = r.scatter_add(1, batch.labels[:, None], torch.ones_like(r[:, :1]))
+            p = add_at_labels(r, batch.labels[:, None], 1)
             hessian = transposed_product(residual_change(p, u) * w, batch.features, batch.trimmed)
             return mixed, hessian.add_(v, alpha=2 * c)
 

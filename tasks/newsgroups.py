@@ -28,13 +28,13 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Finite, Natural, Positive, Rate
 from bench.core.task import Batch, Context, Data, Derivatives, Partials, Report, Task, Wrt
 from tasks.common.pretraining import descend, train_or_load
 from tasks.common.sparse import Csr, Sparse, pick_rows, product, sparse
 from tasks.data.newsgroups import Headers, Source, WordCounts, corpus
-from tasks.models.linear import residual, residual_change, sample_losses
+from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
@@ -253,7 +253,8 @@ def sampler(part: Documents) -> Callable[[Generator, int, int | None], Batch]:
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         if size is None:
             return everything
-        return DocumentBatch(part, torch.randint(n, (size,), generator=rng).to(part.labels.device))
+        numbers = torch.randint(n, (size,), generator=rng)
+        return DocumentBatch(part, bring(numbers, part.labels.device))
 
     return draw
 
@@ -325,7 +326,7 @@ def lower_derivatives(k: float, s: float) -> Derivatives:
         p = torch.softmax(chosen.logits(y), 1)
 
         def gradient() -> Tensor:
-            r = p.scatter_add(1, chosen.labels[:, None], -torch.ones_like(p[:, :1]))
+            r = add_at_labels(p, chosen.labels[:, None], -1)
             g = chosen.transposed_product(r.div_(len(chosen)))
             return g.addcmul_(y, weights[:, None], value=2)
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 from bench.core.settings import Count, Positive
 from bench.core.task import Batch, Context, Data, Report, Sampler, Tally, Task
 from tasks.common.online import NAMES, Solved, measure_round
@@ -163,7 +163,7 @@ def thinned_rows(labels: Tensor, mu: float) -> Tensor:
 
 def some(part: ImageRound, rng: Generator, size: int) -> ImageRound:
     """`size` rows of the part, drawn with replacement."""
-    rows = torch.randint(len(part.labels), (size,), generator=rng).to(part.labels.device)
+    rows = bring(torch.randint(len(part.labels), (size,), generator=rng), part.labels.device)
     return ImageRound(part.images[rows], part.labels[rows], part.weights)
 
 

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Count, Fraction, Natural, Positive
 from bench.core.task import (
     Batch,
@@ -44,7 +44,7 @@ from bench.numerics.sets import box
 from tasks.common.online import NAMES, Solved, measure_round
 from tasks.common.sparse import Csr, pick_rows, product, sparse
 from tasks.data.newsgroups import Headers, Source, WordCounts, corpus
-from tasks.models.linear import residual, residual_change, sample_losses
+from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses
 from tasks.newsgroups import Documents, DocumentSplit, divide_corpus
 
 
@@ -197,7 +197,7 @@ def sampler(
     last: dict[int, RoundDocuments] = {}
 
     def numbers(rng: Generator, of: int, size: int) -> Tensor:
-        return torch.randint(of, (size,), generator=rng).to(part.labels.device)
+        return bring(torch.randint(of, (size,), generator=rng), part.labels.device)
 
     def all_of(step: int) -> Tensor:
         if size is None:
@@ -292,7 +292,7 @@ def linearise_lower(x: Tensor, y: Tensor, d: RoundDocuments) -> Any:
         mixed = torch.linalg.vecdot(y, v) if "x" in wrt else None
         if "y" not in wrt:
             return mixed, None
-        p = r.scatter_add(1, d.labels[:, None], torch.ones_like(r[:, :1]))
+        p = add_at_labels(r, d.labels[:, None], 1)
         s = residual_change(p, product(d.rows, v)).div_(len(r))
         return mixed, add_rows(x[:, None] * v, d, product(d.by_word, s))
 

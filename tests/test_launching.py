@@ -616,6 +616,33 @@ def test_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said[3:] == [("torch", 2), ("numpy", 2), "memory", ("deterministic", True, True)]
 
 
+def test_cuda_is_deterministic_and_precise_whoever_starts_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What else torch asks of deterministic runs is set too, and what would cost precision is not
+    used; a workspace that the user has chosen stays."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda on, warn_only: None)
+    flags = [
+        (torch.utils.deterministic, "fill_uninitialized_memory"),  # type: ignore[attr-defined]
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cuda.matmul, "allow_tf32"),
+    ]
+    before = [getattr(owner, name) for owner, name in flags]
+    try:
+        for owner, name in flags:
+            setattr(owner, name, True)
+        machine.settle_cuda()
+        assert [getattr(owner, name) for owner, name in flags] == [False] * 3
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+        machine.settle_cuda()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    finally:
+        for (owner, name), value in zip(flags, before, strict=True):
+            setattr(owner, name, value)
+
+
 def test_freed_memory_is_kept_by_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     library = SimpleNamespace(mallopt=lambda parameter, size: said.append((parameter, size)))

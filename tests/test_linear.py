@@ -17,12 +17,15 @@ from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.models.linear import (
     MANY,
     Trimmed,
+    add_at_labels,
+    add_at_labels_,
     blocks_of,
     combine_rows,
     lift_gradient,
     logits,
     loss_gradient,
     loss_gradients,
+    one_hot,
     residual,
     sample_losses,
     scores,
@@ -308,3 +311,18 @@ def test_a_whole_gradient_in_lanes(many: Task) -> None:
     for i in range(2):
         for found, expected in zip(together, lane(x[i], y[i], v[i])):
             close(found[i], expected)
+
+
+@pytest.mark.parametrize("value", [-1, 1])
+@pytest.mark.parametrize(("shape", "dim"), [((6, 4), 1), ((2, 3, 4, 5), 2)])
+def test_what_a_gpu_adds_at_labels_is_what_a_cpu_scatters(
+    shape: tuple[int, ...], dim: int, value: int
+) -> None:
+    """To the bit, as a zero changes no number."""
+    rng = generator("labels", *shape)
+    r = torch.softmax(torch.randn(shape, generator=rng), dim)
+    labels = torch.randint(shape[dim], r.select(dim, 0).unsqueeze(dim).shape, generator=rng)
+    on_gpu = torch.add(r, one_hot(labels, shape[dim], dim), alpha=value)
+    assert torch.equal(on_gpu, add_at_labels(r, labels, value, dim))
+    assert torch.equal(on_gpu, r.clone().add_(one_hot(labels, shape[dim], dim), alpha=value))
+    assert torch.equal(on_gpu, add_at_labels_(r.clone(), labels, value, dim))

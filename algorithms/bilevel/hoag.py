@@ -23,6 +23,7 @@ from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import Count, Positive, version
+from bench.numerics.inner import descend_until
 from bench.numerics.solve import cg
 
 
@@ -62,25 +63,31 @@ def hoag(
         xi, zeta, k = draw.f(batch), draw.g(batch), draw.step + 1
         before, now = (tolerance * fall(max(j, 1)) for j in (k - 1, k))
 
-        y, gradient = s.y, o.g_y(s.x, s.y, zeta)  # line 2: |y - y*(x)| to the tolerance
-        lower_size = s.sizes[0] if draw.step else gradient.norm()
-        for _ in range(T):
-            if gradient.norm() <= now * lower_size:
-                break
-            y = o.project_y(y - inner_lr * gradient)
-            gradient = o.g_y(s.x, y, zeta)
+        lower_sizes = [s.sizes[0]] if draw.step else []
+
+        def lower_gradient(y: Tensor) -> Tensor:
+            return o.g_y(s.x, y, zeta)
+
+        def is_met(gradient: Tensor) -> Tensor:
+            if not lower_sizes:  # the very first gradient
+                lower_sizes.append(gradient.norm())
+            return gradient.norm() <= now * lower_sizes[0]
+
+        # line 2: |y - y*(x)| to the tolerance
+        y = descend_until(o, s.y, lower_gradient, inner_lr, is_met, T)[0]
 
         f, (f_x, f_y) = o.f(s.x, y, xi), o.grad_f(s.x, y, xi)
         size = s.sizes[1] if draw.step else f_y.norm()
         products = o.products(s.x, y, zeta)
-        v = cg(products.yy, f_y, Q, start=s.v, residual=now * float(size))  # line 3
+        goal = (now * size.double()).to(size)
+        v = cg(products.yy, f_y, Q, start=s.v, residual=goal)  # line 3
         p = f_x - products.xy(v)  # line 4
 
         if outer_lr == "adaptive":
             first = torch.where(p.norm() > 1e-3, p.norm() / p.numel() ** 0.5, 1.0)
             L = torch.where(s.L == 0, first, s.L)
         else:
-            L = 1 / torch.as_tensor(outer_lr, dtype=p.dtype, device=p.device)
+            L = 1 / p.new_full((), outer_lr)
         x = o.project(s.x - p / L)  # line 5
         if outer_lr == "adaptive":
             moved = (x - s.x).norm()
@@ -88,7 +95,7 @@ def hoag(
             L = torch.where(enough, 0.95 * L, torch.where(f <= s.f, L, 2 * L))
             rejected = ~enough & (f - s.f >= 0.2 * s.f.abs())
             x = torch.where(rejected, s.x, x)
-        sizes = torch.stack([lower_size, size])
+        sizes = torch.stack([lower_sizes[0], size])
         return State(x, y, v, L, f, sizes), {"hypergrad_sq": p.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> State:

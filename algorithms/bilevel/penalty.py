@@ -59,7 +59,7 @@ def penalty(
     """
 
     def init(x: Tensor, y: Tensor) -> State:
-        settings = (x.new_tensor(value) for value in (gamma, eps, lam, 1.0))
+        settings = (x.new_full((), value) for value in (gamma, eps, lam, 1.0))
         return State(x, y, outer.init(x), torch.zeros_like(y), torch.full_like(y, nu), *settings)
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -26,6 +26,7 @@ from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
 from bench.core.task import Batch
+from bench.numerics.inner import descend_until
 
 BetaRule = Literal["over_lambda", "plain"]
 
@@ -71,7 +72,7 @@ def f2obo(
         x = o.project(x - gamma_t * hypergrad)  # line 10
         return State(x, y, z), {
             "hypergrad_sq": hypergrad.square().sum(),
-            "lam": x.new_tensor(lam_t),
+            "lam": x.new_full((), lam_t),
         }
 
     cost = Cost(grad_g=2 * K + 2, grad_f=K + 1, batch=batch)
@@ -115,17 +116,21 @@ def af2obo(
         def penalised_gradient(y: Tensor) -> Tensor:
             return o.f_y(x, y, xi) + lam_t * o.g_y(x, y, zeta)
 
-        z, k_z, cut_z = descend(o, s.z, lambda z: o.g_y(x, z, zeta), inner_lr, delta_z, cap)
-        y, k_y, cut_y = descend(o, s.y, penalised_gradient, beta_t, delta_y, cap)  # lines 4-9
+        def lower_gradient(z: Tensor) -> Tensor:
+            return o.g_y(x, z, zeta)
+
+        # lines 4-9
+        z, _, k_z, met_z = descend_until(o, s.z, lower_gradient, inner_lr, at_most(delta_z), cap)
+        y, _, k_y, met_y = descend_until(o, s.y, penalised_gradient, beta_t, at_most(delta_y), cap)
 
         hypergrad = hypergradient(o, x, y, z, xi, zeta, lam_t)  # line 10
         x = o.project(x - outer_lr * hypergrad)  # line 11
-        state = AdaptiveState(x, y, z, s.capped + cut_z + cut_y)
+        state = AdaptiveState(x, y, z, s.capped + (2 - met_z - met_y))
         seen = {"inner_z": k_z, "inner_y": k_y, "lam": lam_t}
         return state, {
             "hypergrad_sq": hypergrad.square().sum(),
             "capped": state.capped,
-            **{name: x.new_tensor(value) for name, value in seen.items()},
+            **{name: x.new_full((), value) for name, value in seen.items()},
         }
 
     def init(x: Tensor, y: Tensor) -> AdaptiveState:
@@ -199,7 +204,7 @@ def sf2obo(
         x = o.project(x - outer_lr * hypergrad)  # line 11
         return State(x, y, z), {
             "hypergrad_sq": hypergrad.square().sum(),
-            "lam": x.new_tensor(lam_t),
+            "lam": x.new_full((), lam_t),
         }
 
     def cost(at: Moment) -> Cost:
@@ -222,22 +227,6 @@ def hypergradient(
     return o.f_x(x, y, xi) + lam * (o.g_x(x, y, zeta) - o.g_x(x, z, zeta))
 
 
-def descend(
-    o: Oracle,
-    point: Tensor,
-    gradient_at: Callable[[Tensor], Tensor],
-    lr: float,
-    tolerance: float,
-    cap: int,
-) -> tuple[Tensor, int, bool]:
-    """Gradient steps until the gradient's norm is at most `tolerance`.
-
-    Returns the point, the steps taken, and whether the cap ended them before the tolerance was met.
-    """
-    for k in range(cap + 1):
-        gradient = gradient_at(point)
-        if gradient.norm() <= tolerance:
-            return point, k, False
-        if k < cap:
-            point = o.project_y(point - lr * gradient)
-    return point, cap, True
+def at_most(tolerance: float) -> Callable[[Tensor], Tensor]:
+    """Whether a gradient's norm is at most the tolerance."""
+    return lambda gradient: gradient.norm() <= tolerance

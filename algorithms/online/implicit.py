@@ -22,6 +22,7 @@ from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import Count, Fraction, Natural, NonNegative, Positive
+from bench.numerics.inner import descend_until
 from bench.numerics.solve import cg, neumann
 
 
@@ -212,10 +213,14 @@ def aobo(
     def step(o: Oracle, s: AdaptiveState, draw: Draw) -> tuple[AdaptiveState, dict[str, Tensor]]:
         x, y, v = s.x, s.y, s.v
         xi, zeta = draw.f(batch), draw.g(batch)
-        k, gradient = 0, o.g_y(x, y, zeta)
-        while (open_ := bool(gradient.norm() > delta)) and k < cap:
-            k, y = k + 1, o.project_y(y - inner_lr * gradient)
-            gradient = o.g_y(x, y, zeta)
+
+        def lower_gradient(y: Tensor) -> Tensor:
+            return o.g_y(x, y, zeta)
+
+        def is_met(gradient: Tensor) -> Tensor:
+            return ~(gradient.norm() > delta)  # NaN ends the loop
+
+        y, _, k, met = descend_until(o, y, lower_gradient, inner_lr, is_met, cap)
 
         f_x, f_y = o.grad_f(x, y, xi)
         products = o.products(x, y, zeta)
@@ -223,11 +228,11 @@ def aobo(
             v = v - system_lr * (products.yy(v) - f_y)
         hypergrad = f_x - products.xy(v)
         x = o.project(x - outer_lr * hypergrad)
-        state = AdaptiveState(x, y, v, s.capped + open_)
+        state = AdaptiveState(x, y, v, s.capped + (not met))
         return state, {
             "hypergrad_sq": hypergrad.square().sum(),
             "capped": state.capped,
-            "inner_y": x.new_tensor(k),
+            "inner_y": x.new_full((), k),
         }
 
     def init(x: Tensor, y: Tensor) -> AdaptiveState:

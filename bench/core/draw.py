@@ -17,6 +17,14 @@ def generator(*name: int | str) -> Generator:
     return Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
+def bring(numbers: Tensor, device: torch.device) -> Tensor:
+    """Numbers that were drawn on the CPU, on the device, without waiting for its earlier work.
+
+    The copy to a GPU has read the numbers when this returns, as they are in pageable memory.
+    """
+    return numbers.to(device, non_blocking=True)
+
+
 class Request(NamedTuple):
     """What a step asks for by name. Steps of the same form make the same requests.
 
@@ -41,7 +49,7 @@ def serve(task: Task, seed: int, step: int, request: Request) -> Any:
         return sampler(rng, k, request.size)
     shape, dtype, device = request.like
     make = randn if request.kind == "normal" else rand
-    return make(shape, generator=rng, dtype=dtype).to(device)
+    return bring(make(shape, generator=rng, dtype=dtype), device)
 
 
 class Draw:

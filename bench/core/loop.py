@@ -35,7 +35,7 @@ class Standing(NamedTuple):
     seconds: float
     cpu_seconds: float
     info: Mapping[str, Tensor]
-    totals: Mapping[str, float] = MappingProxyType({})
+    totals: Mapping[str, float | Tensor] = MappingProxyType({})
     best: Best | None = None
     table: Tensor | None = None
 
@@ -74,7 +74,9 @@ def add_to_tally(task: Task, s: Standing) -> Standing:
     if task.tally is None:
         return s
     adds = task.tally.adds(s.state.x, s.state.y, s.step)
-    return s._replace(totals={key: s.totals[key] + float(adds[key]) for key in task.tally.names})
+    # the sums stay where the task is, as tensors in double precision, until a row asks for them
+    totals = {key: s.totals[key] + adds[key].to(torch.float64) for key in task.tally.names}
+    return s._replace(totals=totals)
 
 
 def enter_in_ledger(task: Task, s: Standing) -> Standing:
@@ -323,7 +325,7 @@ def row(task: Task, s: Standing) -> dict[str, Any]:
         "seconds": s.seconds,
         "cpu_seconds": s.cpu_seconds,
         **{key: float(value) for key, value in metrics.items()},
-        **s.totals,
+        **{key: float(value) for key, value in s.totals.items()},
         **{f"calls/{key}": count for key, count in sorted(s.calls.items())},
         **{f"samples/{key}": count for key, count in sorted(s.samples.items())},
         **{f"info/{key}": float(value) for key, value in s.info.items()},

@@ -87,11 +87,11 @@ def reservoir(memory: Tensor, numbers: Tensor, before: int, uniform: Tensor) -> 
     before: how many numbers there were earlier. uniform [n]: random numbers on [0, 1), one for each
     of `numbers`.
     """
-    fresh = memory.clone()
     ages = torch.arange(before, before + len(numbers), device=memory.device)
     drawn = (uniform * (ages + 1)).long()
-    places = torch.where(ages < len(memory), ages, drawn).tolist()
-    for place, number in zip(places, numbers):  # in order: a later one may take an earlier's place
-        if place < len(memory):
-            fresh[place] = number
-    return fresh
+    places = torch.where(ages < len(memory), ages, drawn)  # one past the end is none
+    # nobody looks into the places, for which a GPU would have to be waited for
+    all_places = torch.arange(len(memory), device=memory.device)
+    turns = torch.arange(1, len(numbers) + 1, device=memory.device)
+    taker = torch.where(places == all_places[:, None], turns, 0).amax(1)  # a later one takes over
+    return torch.where(taker > 0, numbers[taker - 1], memory)

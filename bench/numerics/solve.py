@@ -17,7 +17,7 @@ def cg(
     b: Tensor,
     steps: int,
     start: Tensor | None = None,
-    residual: float | None = None,
+    residual: float | Tensor | None = None,
     truncated: bool = False,
 ) -> Tensor:
     """The v of H v = b after at most `steps` iterations of conjugate gradients, one product each.

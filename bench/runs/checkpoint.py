@@ -36,7 +36,7 @@ def save(path: Path, name: str, s: Standing) -> None:
         "cpu_seconds": s.cpu_seconds,
         "calls": dict(s.calls),
         "samples": dict(s.samples),
-        "totals": dict(s.totals),
+        "totals": {key: float(value) for key, value in s.totals.items()},
         "leaves": leaves,
         "best": None if s.best is None else tuple(s.best),
         "table": s.table,

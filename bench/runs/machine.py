@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,22 @@ def settle(device: torch.device, threads: int) -> None:
     threadpool_limits(threads)  # numpy has threads of its own
     keep_freed_memory()
     if device.type == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        settle_cuda()
+
+
+def settle_cuda() -> None:
+    """Have CUDA give the same last bits each time, in the precision that a run's dtype says.
+
+    cuBLAS reads its variable when it is first used, and torch asks it of deterministic runs. TF32
+    would leave float32 ten bits. Filling new memory with NaN, which deterministic algorithms do by
+    default, finds reads of what was never written, and costs a kernel for each tensor.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
 
 
 def keep_freed_memory() -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 
 RowRange = tuple[int, int]  # the first of an episode's images, and the one after the last
 
@@ -68,18 +68,28 @@ class Deck:
 
     def draw(self, part: str, numbers: Sequence[int]) -> Episodes:
         """The episodes of these numbers, with `rows` at the support images and pixels in [0, 1]."""
-        pixels = torch.cat([self._one(part, number) for number in numbers]).to(self.dtype) / 255
+        images = self.parts[part]
+        names = torch.stack([self._names(part, number) for number in numbers])
+        kinds, turns, rows = bring(names, images.device).split([1, 1, names.shape[2] - 2], 2)
+        z = images[kinds, rows]  # [m, ways, images of a class, channels, side, side]
+        if self.turned:
+            turns, straight = turns[..., None, None, None], z
+            for t in (1, 2, 3):
+                z = torch.where(turns == t, torch.rot90(straight, t, (-2, -1)), z)
+        z = torch.cat([z[:, :, : self.shots].flatten(1, 2), z[:, :, self.shots :].flatten(1, 2)], 1)
+        pixels = z.flatten(0, 1).to(self.dtype) / 255
         pixels = pixels.contiguous(memory_format=torch.channels_last)
         shape = (len(numbers), self.query[1], *pixels.shape[1:])
         return Episodes(pixels.view(shape), numbers, self.support)
 
-    def _one(self, part: str, number: int) -> Tensor:
+    def _names(self, part: str, number: int) -> Tensor:
+        """Which images an episode has, [ways, 2 + images of a class]: for each of its classes the
+        number of the class, the quarter turns, and the numbers of its images."""
         images, rng = self.parts[part], generator("episode", part, self.seed, number)
         kinds = torch.randperm(len(images), generator=rng)[: self.ways]
         which = [torch.randperm(images.shape[1], generator=rng) for _ in range(self.ways)]
         rows = torch.stack(which)[:, : self.shots + self.queries]
-        z = images[kinds[:, None].to(images.device), rows.to(images.device)]
+        turns = torch.zeros_like(kinds)
         if self.turned:
-            turns = torch.randint(4, (self.ways,), generator=rng).tolist()
-            z = torch.stack([torch.rot90(k, t, (-2, -1)) for k, t in zip(z, turns)])
-        return torch.cat([z[:, : self.shots].flatten(0, 1), z[:, self.shots :].flatten(0, 1)])
+            turns = torch.randint(4, (self.ways,), generator=rng)
+        return torch.cat([kinds[:, None], turns[:, None], rows], 1)

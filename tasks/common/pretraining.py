@@ -22,12 +22,14 @@ def descend(
 
     score: a loss; the y of least score is returned in place of the last one.
     """
-    velocity, best, least = torch.zeros_like(y), y, math.inf
+    velocity, best, least = torch.zeros_like(y), y, y.new_full((), math.inf)
     for _ in range(steps):
         velocity = push(y, velocity)
         y = y - lr * velocity
-        if score is not None and (loss := float(score(y))) <= least:
-            best, least = y, loss
+        if score is not None:  # the losses are compared where they are, so that nobody waits
+            loss = score(y)
+            better = loss <= least
+            best, least = torch.where(better, y, best), torch.where(better, loss, least)
     return y if score is None else best
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Generator, Tensor
 
+from bench.core.draw import bring
 from bench.core.task import Batch, Data, Sampler, no_data
 
 
@@ -16,7 +17,7 @@ def row_batches(n: int, device: torch.device) -> tuple[Tensor, Sampler]:
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         if size is None:
             return everything
-        return torch.randint(n, (size,), generator=rng).to(device)
+        return bring(torch.randint(n, (size,), generator=rng), device)
 
     return everything, draw
 

@@ -19,7 +19,7 @@ from bench.core.deferred import Deferred
 from bench.core.task import Derivatives, Partials, Wrt
 from tasks.common.episodes import Deck, Episodes, RowRange
 from tasks.models.conv4 import Conv4
-from tasks.models.linear import residual, residual_change
+from tasks.models.linear import add_at_labels, residual, residual_change
 
 
 class Learner(NamedTuple):
@@ -136,7 +136,8 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
         def one(w: Tensor, v: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
             W, V, n = w.view(shape), v.view(shape), len(labels)
             P = torch.softmax(Z @ W.T, 1)
-            R, S = (P - F.one_hot(labels, deck.ways)) / n, residual_change(P, Z @ V.T) / n
+            R = add_at_labels(P, labels[:, None], -1) / n
+            S = residual_change(P, Z @ V.T) / n
             return R @ V + S @ W, (S.T @ Z).flatten() + 2 * l2 * v
 
         def product(v: Tensor, wrt: Wrt) -> Partials:

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from algorithms.online.f2obo import af2obo, descend, f2obo, sf2obo
+from algorithms.online.f2obo import af2obo, at_most, f2obo, sf2obo
 from bench.core.loop import advance
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
+from bench.numerics.inner import descend_until
 from bench.numerics.sets import box
 from tests.steps import drifting as on
 from tests.steps import problem as at
@@ -141,20 +142,31 @@ def test_af2obo_counts_its_inner_steps() -> None:
         (1.0, 0, (1.0, 0, False)),
     ],
 )
+@pytest.mark.parametrize("looked", [None, 1, 2, 3, 4, 50])
 def test_an_inner_loop_ends_at_its_tolerance_or_its_cap(
-    tolerance: float, cap: int, expected: tuple[float, int, bool]
+    tolerance: float, cap: int, expected: tuple[float, int, bool], looked: int | None
 ) -> None:
-    """y / 2 a step, whose slope is y: both exact in binary."""
-    point = torch.ones(1).double()
-    found, k, cut = descend(Oracle(on.line()), point, lambda y: y, 0.5, tolerance, cap)
-    assert (float(found), k, cut) == expected
+    """y / 2 a step, whose slope is y: both exact in binary. Whenever the host looks, a gradient is
+    counted at the start and after each step, and no other."""
+    o = Oracle(on.line())
+
+    def slope(y: Tensor) -> Tensor:
+        o.count("grad_g", None)
+        return y
+
+    point, met = torch.ones(1).double(), at_most(tolerance)
+    found, gradient, k, ended = descend_until(o, point, slope, 0.5, met, cap, looked)
+    assert (float(found), k, not ended) == expected
+    assert torch.equal(gradient, found)
+    assert o.calls == {"grad_g": k + 1}
+    assert o.samples == {"grad_g": k + 1}
 
 
 def test_an_inner_loop_is_projected() -> None:
     """Down a slope of 1 from 0 in [-.7, 1] by steps of .5."""
     o = Oracle(on.problem(None, box(-0.7, 1.0)))
-    found, k, cut = descend(o, torch.zeros(1), torch.ones_like, 0.5, 0.1, 3)
-    assert (float(found), k, cut) == (pytest.approx(-0.7), 3, True)
+    found, _, k, met = descend_until(o, torch.zeros(1), torch.ones_like, 0.5, at_most(0.1), 3)
+    assert (float(found), k, met) == (pytest.approx(-0.7), 3, False)
 
 
 SF2OBO: list[dict[str, Any]] = [

@@ -1,0 +1,1 @@
+"""Full-scale runs on a GPU that is lent for minutes at a time."""
