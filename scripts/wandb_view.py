@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.core.settings import BadSetting
 from bench.reproduce.book import find_artifacts, load_book
+from bench.reproduce.schema import BUDGETS
 from bench.reproduce.specs import Artifact, Book
 
 
@@ -61,7 +62,7 @@ def main() -> int:
     """The exit code: 0, or 2 where something is refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("artifact", metavar="ID", help="as `reproduce list` shows it")
-    parser.add_argument("--budget", default="short", choices=["smoke", "short", "medium", "full"])
+    parser.add_argument("--budget", default="short", choices=BUDGETS)
     parser.add_argument("--project", default="bilevel-bench")
     parser.add_argument("--entity", help="the account; default: that of the key")
     arguments = parser.parse_args()

@@ -180,7 +180,7 @@ def test_what_a_record_says_of_claims(measured: records.Record) -> None:
     entry = measured.claims["paper"]["paper only"]
     assert entry.claim == {
         "text": "in the paper", "by": "paper", "source": None, "why": {},
-        "variants": ["paper"], "budgets": ["short", "medium", "full"],
+        "variants": ["paper"], "budgets": ["short", "medium", "gpu", "full"],
         "rows": ["A"], "kind": "below", "metric": "loss", "than": ["L"], "factor": 1.0,
         "margin": 0.125, "log": False, "median": False,
     }  # fmt: skip

@@ -404,7 +404,7 @@ def test_with_wandb_an_artifacts_runs_are_one_group(
         (["run", "mine/toy", "--budget", "full"], "--budget full: mine/toy has smoke"),
         (
             ["run", "mine/toy", "--budget", "huge"],
-            "'huge' is not one of 'smoke', 'short', 'medium', 'full'",
+            "'huge' is not one of 'smoke', 'short', 'medium', 'gpu', 'full'",
         ),
         (["run", "mine/toy"], "Missing option '--budget'"),
         (["run", "mine/toys", "--budget", "smoke"], "mine/toys: no such artifact; did you mean"),

@@ -275,13 +275,13 @@ def test_what_is_assumed() -> None:
     row, scale, one = found.rows["A"], found.budgets["short"], found.claims["c"]
     assert (found.note, found.set, found.grid) == ("", {}, None)
     assert found.select is None
-    assert (row.only, row.at) == (["paper", "code"], ["smoke", "short", "medium", "full"])
+    assert (row.only, row.at) == (["paper", "code"], ["smoke", "short", "medium", "gpu", "full"])
     assert (row.line, row.pending, row.published, row.set, row.grid) == (False, None, {}, {}, None)
     assert (scale.seeds, scale.set, scale.grid) == (2, {}, None)
     assert Scale(minutes=1.0).seeds == 1
     assert found.figure.axes == ["step", "seconds", "calls"]
     assert (found.figure.log, found.figure.trajectory) == ([], None)
-    assert (one.variants, one.budgets) == (["paper", "code"], ["short", "medium", "full"])
+    assert (one.variants, one.budgets) == (["paper", "code"], ["short", "medium", "gpu", "full"])
     assert (one.source, one.why, found.ends) == (None, {}, {})
     assert METHODS["bome"].dash == "solid"
     assert (METRICS["toy"]["x"].better, METRICS["toy"]["x"].percent) == ("neither", False)

@@ -45,7 +45,7 @@ class Claim(StrictModel):
     source: str | None = None
     why: dict[Variant, Cause] = {}
     variants: list[Variant] = Field(default=list(VARIANTS), min_length=1)
-    budgets: list[Budget] = Field(default=["short", "medium", "full"], min_length=1)
+    budgets: list[Budget] = Field(default=["short", "medium", "gpu", "full"], min_length=1)
     rows: Annotated[list[str], Field(min_length=1)]
     median: bool = False
 

@@ -13,6 +13,7 @@ class BudgetName(StrEnum):
     smoke = "smoke"
     short = "short"
     medium = "medium"
+    gpu = "gpu"
     full = "full"
 
 

@@ -5,9 +5,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Variant = Literal["paper", "code"]
-Budget = Literal["smoke", "short", "medium", "full"]
+Budget = Literal["smoke", "short", "medium", "gpu", "full"]
 VARIANTS: tuple[Variant, ...] = ("paper", "code")
-BUDGETS: tuple[Budget, ...] = ("smoke", "short", "medium", "full")
+BUDGETS: tuple[Budget, ...] = ("smoke", "short", "medium", "gpu", "full")
 
 
 class StrictModel(BaseModel):
