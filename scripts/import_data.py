@@ -6,9 +6,13 @@ The tasks read data sets only in the layouts of torchvision and scikit-learn. Th
 converts what FROM holds into these layouts. It checks every file before it uses it, checks what it
 has made, and writes each data set whole or not at all. A data set that is there already is checked
 and left alone.
+
+A file may be there compressed, with .gz after its name, or in pieces, with .part0, .part1 and so on
+after its name: it is then put together in the folder that is made, checked, and used from there.
 """
 
 import argparse
+import gzip
 import io
 import json
 import os
@@ -17,6 +21,7 @@ import shutil
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,15 +125,56 @@ def bring(name: str, source: Path, root: Path) -> str:
     if target.exists():
         kept.check(target)
         return "already there, verified"
-    if not any((source / file).exists() for file in data.sources):
+    if not any(is_there(source / file) for file in data.sources):
         return "not in FROM"
-    for file in data.sources:
-        expect(source / file, (CHECKSUMS | SOURCES)[file])
-    with beside(target) as new:
+    with beside(target) as new, beside(target.with_name(f"{target.name}.whole")) as whole:
+        if any(is_packed(source / file) for file in data.sources):
+            for file in data.sources:
+                put_together(source / file, whole / file)
+            source = whole
+        for file in data.sources:
+            expect(source / file, (CHECKSUMS | SOURCES)[file])
         data.make(source, new)
         kept.check(new)
         new.rename(target)
     return "imported"
+
+
+def pieces_of(path: Path) -> list[Path]:
+    """The pieces in which a file is there, in their order."""
+    found = path.parent.glob(f"{path.name}.part*")
+    return sorted(found, key=lambda piece: int(piece.name.rpartition(".part")[2]))
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is there compressed or in pieces."""
+    return path.with_name(f"{path.name}.gz").exists() or bool(pieces_of(path))
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there, whole, compressed or in pieces."""
+    return path.exists() or is_packed(path)
+
+
+def put_together(path: Path, to: Path) -> None:
+    """Write the file as it was published to another place; raises BadSetting if it is damaged.
+
+    A file that is not there is not written either.
+    """
+    packed, pieces = path.with_name(f"{path.name}.gz"), pieces_of(path)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if path.exists():
+            shutil.copyfile(path, to)
+        elif packed.exists():
+            with gzip.open(packed) as content, to.open("wb") as out:
+                shutil.copyfileobj(content, out)
+        elif pieces:
+            with to.open("wb") as out:
+                for piece in pieces:
+                    out.write(piece.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise BadSetting(f"{packed} is no whole compressed file ({error})") from None
 
 
 @contextmanager
@@ -156,7 +202,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=DATA_SETS, default=list(DATA_SETS))
     arguments = parser.parse_args()
     root, source = arguments.root.expanduser(), arguments.source.expanduser()
-    found = [n for n in arguments.only if any((source / f).exists() for f in DATA_SETS[n].sources)]
+    found = [n for n in arguments.only if any(is_there(source / f) for f in DATA_SETS[n].sources)]
     try:
         if not found:
             raise BadSetting(f"{source} holds none of {', '.join(arguments.only)}")

@@ -1,5 +1,6 @@
 """Data sets from a local folder: checked before and after, whole or not at all; made-up files."""
 
+import gzip
 import importlib.util
 import io
 import json
@@ -266,3 +267,46 @@ def test_mnist_is_as_torchvision_reads_it_and_a_second_run_leaves_it(data_root: 
         capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "MNIST: already there, verified\n")
+
+
+def test_files_may_be_compressed_or_in_pieces(source: Path, call: Any, tmp_path: Path) -> None:
+    """They are put together before they are checked, and nothing of that stays."""
+    before, root = files(source), tmp_path / "root"
+    for k, path in enumerate(sorted((source / "MNIST/raw").iterdir())):
+        content = path.read_bytes()
+        if k == 0:
+            continue  # one stays as it is
+        path.unlink()
+        if k == 1:
+            for i in range(0, len(content), 5):  # more than ten pieces
+                path.with_name(f"{path.name}.part{i // 5}").write_bytes(content[i : i + 5])
+        else:
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(content))
+    code, out, err = call(source, "--root", root)
+    assert (code, err) == (0, "")
+    assert out.startswith("MNIST: imported\nFashionMNIST: imported\n")
+    assert files(root) == before
+
+    (source / "FashionMNIST/raw/t10k-labels-idx1-ubyte").unlink()
+    cut = source / "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz"
+    cut.write_bytes(gzip.compress(b"labels")[:-6])
+    code, out, err = call(source, "--root", tmp_path / "other", "--only", "FashionMNIST")
+    assert (code, out) == (2, "")
+    assert f"{cut} is no whole compressed file" in err
+    assert not list((tmp_path / "other").iterdir())
+    cut.write_bytes(gzip.compress(b"labels"))
+    code, out, err = call(source, "--root", tmp_path / "other", "--only", "FashionMNIST")
+    assert (code, out) == (2, "")
+    assert "is not the published file" in err
+
+
+def test_a_piece_that_has_not_come_is_missed(source: Path, call: Any, tmp_path: Path) -> None:
+    path = source / "MNIST/raw/train-images-idx3-ubyte"
+    content = path.read_bytes()
+    path.unlink()
+    path.with_name(f"{path.name}.part0").write_bytes(content[:50])
+    code, _, err = call(source, "--root", tmp_path / "root", "--only", "MNIST")
+    assert code == 2
+    assert "train-images-idx3-ubyte is not the published file" in err
+    path.with_name(f"{path.name}.part1").write_bytes(content[50:])
+    assert call(source, "--root", tmp_path / "root", "--only", "MNIST")[0] == 0

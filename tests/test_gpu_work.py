@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from bench.reproduce import speed
+from scripts.gpu import work
 from tests.conftest import ROOT
 
 
@@ -15,15 +16,20 @@ def call_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
 
 
-def test_checks_are_written_found_again_and_packed(tmp_path: Path) -> None:
+def call_work(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "scripts.gpu.work", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+
+
+def test_checks_are_written_and_found_again(tmp_path: Path) -> None:
     def record(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         place = ["--root", str(tmp_path / folder / "runs"), "--results", str(tmp_path / folder)]
-        return call_script(
-            "gpu_record.py", "--device", "cpu", "--smoke", *place, "--data", str(tmp_path / "data"),
+        return call_work(
+            "--device", "cpu", "--smoke", *place, "--data", str(tmp_path / "data"),
             "--only", "tasks", "algorithms", *arguments,
         )  # fmt: skip
 
-    done = record("here", "--minutes", "14", "--out", str(tmp_path / "out"))
+    done = record("here", "--minutes", "14")
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("tasks", "algorithms"):
         found = json.loads((tmp_path / "here" / "gpu" / f"{name}.smoke.json").read_text())
@@ -32,15 +38,27 @@ def test_checks_are_written_found_again_and_packed(tmp_path: Path) -> None:
             assert entry["agrees"]
             assert entry["float64"] == entry["float32"] == 0  # the CPU against itself
 
-    # no time left, on a machine that only has what was packed: all is known to be done
-    again = record("there", "--minutes", "0", "--from", str(tmp_path / "out"))
+    again = record("here", "--minutes", "0")  # no time left, and all is known to be done
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.count("done before") == 2
-
-    # without it there is more to do
-    late = record("elsewhere", "--minutes", "0")
+    late = record("elsewhere", "--minutes", "0")  # there is more to do
     assert late.returncode == 75
     assert late.stdout.count("another time") == 2
+
+
+def test_checks_try_second_derivatives_of_batch_normalisation() -> None:
+    """Which CTN+ITD and CTN+Penalty take on CIFAR, and no method by which a task is tried."""
+    assert {"ctn_itd on split_cifar", "ctn_penalty on split_cifar"} <= set(work.pairs("algorithms"))
+
+
+def test_the_list_comes_after_the_checks(tmp_path: Path) -> None:
+    entries = [
+        {"name": name, "id": name, "budget": "gpu", "claims": 2, "minutes": 3.5}
+        for name in ("bome/table1", "f2obo/fig1")
+    ]
+    items = work.items_of(entries)
+    assert [item.name for item in items[:4]] == ["tasks", "algorithms", "bome/table1", "f2obo/fig1"]
+    assert items[2].about == "bome/table1 at gpu: 2 claims, 3.5 minutes"
 
 
 def test_every_kernel_has_a_floor(tmp_path: Path) -> None:
@@ -64,12 +82,12 @@ def test_every_kernel_has_a_floor(tmp_path: Path) -> None:
 def test_a_comparison_of_speed_is_recorded_once(tmp_path: Path) -> None:
     place = ["--root", str(tmp_path / "runs"), "--results", str(tmp_path), "--smoke"]
     options = ["--device", "cpu", "--minutes", "9", "--only", "speed_gradient"]
-    done = call_script("gpu_record.py", *place, *options)
+    done = call_work(*place, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "speed" / "gpu_gradient.smoke.json").read_text())
     assert found["title"].startswith("The gradient of hyper-cleaning's lower loss")
     (record,) = speed.read_speed(tmp_path)
     assert record.command.startswith("uv run python -m scripts.speed gradient")
-    listed = call_script("gpu_record.py", *place, "--list").stdout
+    listed = call_work(*place, "--show").stdout
     assert re.search(r"^speed_gradient +done ", listed, re.M), listed
     assert re.search(r"^speed_few_shot +to do ", listed, re.M), listed

@@ -1,0 +1,270 @@
+"""Makes the folder that travels to a lent machine, which has Python, torch and no network.
+
+    uv run python -m scripts.gpu.pack OUT [--root runs-gpu] [--sets MNIST newsgroups]
+    uv run python -m scripts.gpu.pack OUT --sets CIFAR100 --half 0    # then, in the same lease, 1
+
+OUT gets wheels of what the machine lacks, the code, compressed data, what was derived of data, the
+runs below --root as far as they are, and list.json: the artifacts whose spec has the budget gpu and
+whose data are here, by claims per minute. It is at most 60 MiB. CIFAR-100 is larger, and goes in
+two halves: `scripts.gpu.run` keeps the first on the machine, and imports when the second comes.
+There `python3 OUT/start.py` is `scripts.gpu.run`.
+"""
+
+import argparse
+import gzip
+import importlib.metadata
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import about
+from bench.core.settings import BadSetting
+from bench.reproduce.book import load_book
+from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.plan import TIMES, Names, make_plan
+from bench.reproduce.schema import Budget
+from bench.reproduce.specs import Artifact, Book
+from scripts.gpu.state import ENDED, GOING, archive, files_of, run_folders
+from scripts.import_data import DATA_SETS
+
+ROOT = Path(__file__).parent.parent.parent
+CODE = ("bench", "tasks", "algorithms", "conf", "hydra_plugins", "scripts", "pyproject.toml")
+MOST = 60 * 2**20
+# what a run imports and the machine lacks; the versions are those that are installed here
+PACKAGES = (
+    "hydra-core", "omegaconf", "antlr4-python3-runtime", "pydantic", "pydantic-core",
+    "annotated-types", "typing-inspection", "typing-extensions",
+)  # fmt: skip
+PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
+SETS = ("MNIST", "FashionMNIST", "newsgroups", "Omniglot", "CIFAR100")
+PIECES = 16  # of a file that comes in halves
+# the data that a spec needs, by what its settings name
+NAMED = {
+    "mnist": "MNIST", "fashion_mnist": "FashionMNIST", "omniglot": "Omniglot",
+    "fc100": "CIFAR100", "cifar_fs": "CIFAR100", "cifar100": "CIFAR100",
+}  # fmt: skip
+
+
+def needs(artifact: Artifact) -> set[str]:
+    """The data sets that an artifact's runs read."""
+    given = (artifact.spec.set.get(key) for key in ("task/data", "task.data"))
+    found = {NAMED[str(name)] for name in given if name in NAMED}
+    return found | ({"newsgroups"} if "newsgroups" in artifact.spec.task else set())
+
+
+def reads_times(claim: AnyClaim) -> bool:
+    """Whether a claim is about times, which runs that are made side by side do not tell."""
+    return any(f'"{word}"' in claim.model_dump_json() for word in TIMES)
+
+
+def work_list(
+    book: Book, sets: Sequence[str], root: Path, budget: Budget = "gpu", only: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The artifacts that are not complete below the root, by claims per minute.
+
+    Raises BadSetting if a name in `only` is no artifact with the budget.
+    """
+    there = {id: a for id, a in book.artifacts.items() if budget in a.spec.budgets}
+    if unknown := set(only) - set(there):
+        raise BadSetting(f"--only {unknown.pop()}: write one of {', '.join(there)}")
+    items = []
+    for id, artifact in there.items():
+        if (only and id not in only) or not needs(artifact) <= set(sets):
+            continue
+        plan = make_plan(artifact, book, budget, root, Names(root))
+        assert plan is not None
+        if not plan.missing and not plan.later:
+            continue
+        claims = sum(
+            len(set(claim.variants) & set(artifact.spec.variants))
+            for claim in artifact.spec.claims.values()
+            if budget in claim.budgets and not reads_times(claim)
+        )
+        items.append(
+            {"name": id, "id": id, "budget": budget, "claims": claims, "runs": len(plan.missing),
+             "minutes": artifact.spec.budgets[budget].minutes * len(plan.missing) / plan.count}
+        )  # fmt: skip
+    return sorted(items, key=lambda item: item["minutes"] / max(item["claims"], 0.1))
+
+
+def pack_wheels(out: Path, ready: Path | None) -> None:
+    """Fetch the wheels, or take those of a folder; one that is published as source is built."""
+    out.mkdir()
+    if ready is not None:
+        for wheel in sorted(ready.glob("*.whl")):
+            shutil.copyfile(wheel, out / wheel.name)
+        return
+    pip = [sys.executable, "-m", "pip"] if has_pip() else ["pip"]
+    names = [f"{name}=={importlib.metadata.version(name)}" for name in PACKAGES]
+    target = ["--python-version", "3.12", "--implementation", "cp", "--only-binary=:all:"]
+    target += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    for name in names:
+        got = [*pip, "download", "-q", "--no-deps", "-d", str(out), *target, name]
+        if subprocess.run(got, capture_output=True).returncode:
+            subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", str(out), name], check=True)
+
+
+def has_pip() -> bool:
+    """Whether this Python has pip, which environments of uv do not."""
+    return not subprocess.run(
+        [sys.executable, "-m", "pip", "--version"], capture_output=True
+    ).returncode
+
+
+def pack_code(out: Path) -> None:
+    """The tracked files of the code, as they are here, and the commit that they are of."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *CODE]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
+    out.write_bytes(archive((ROOT / name, name) for name in names if name))
+    if (commit := about.commit()) is not None:
+        add_file(out, "bench/commit.json", json.dumps(commit).encode())
+
+
+def add_file(packed: Path, name: str, content: bytes) -> None:
+    """Put one more file into an archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(packed) as old, tarfile.open(fileobj=buffer, mode="w:gz") as new:
+        for entry in old.getmembers():
+            new.addfile(entry, old.extractfile(entry))
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        new.addfile(entry, io.BytesIO(content))
+    packed.write_bytes(buffer.getvalue())
+
+
+def pack_data(out: Path, sets: Sequence[str], source: Path, data: Path, half: int | None) -> None:
+    """The data sets as scripts/import_data.py takes them, and word counts as they are derived.
+
+    Raises BadSetting for one that is not there.
+    """
+    for name in sets:
+        if name == "newsgroups":
+            counts = data / "derived" / "newsgroups-keep.npz"
+            if not counts.is_file():
+                raise BadSetting(
+                    f"--sets newsgroups: {counts} is not there: make one run of task=newsgroups "
+                    "with this data.root, which counts the words"
+                )
+            to = out / "derived" / counts.name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            with np.load(counts) as found:
+                np.savez_compressed(to, **found)
+            continue
+        for file in DATA_SETS[name].sources:
+            path, to = source / file, out / "incoming" / file
+            if not path.is_file():
+                raise BadSetting(f"--from {source}: {file} is not there")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if half is not None and name == "CIFAR100":
+                pack_half(path, to, half)
+            elif path.suffix in (".zip", ".xz", ".json") or path.stat().st_size < 2**20:
+                shutil.copyfile(path, to)
+            else:
+                to.with_name(f"{to.name}.gz").write_bytes(
+                    gzip.compress(path.read_bytes(), 6, mtime=0)
+                )
+
+
+def pack_half(path: Path, to: Path, half: int) -> None:
+    """One half of a file in pieces; a small file goes with the second half as a whole."""
+    content = path.read_bytes()
+    if len(content) < 2**20:
+        if half == 1:
+            to.write_bytes(content)
+        return
+    each = -(-len(content) // PIECES)
+    for k in range(PIECES):
+        if k // (PIECES // 2) == half:
+            to.with_name(f"{to.name}.part{k}").write_bytes(content[k * each : (k + 1) * each])
+
+
+def pack_state(out: Path, root: Path, results: Path, items: Sequence[dict[str, Any]]) -> None:
+    """The runs below the root, of one that has ended only that it has, and the checks so far."""
+    folders = list(run_folders(root)) if root.is_dir() else []
+    pairs, known = [], []
+    for folder in folders:
+        ended = (folder / "summary.json").is_file()
+        pairs += files_of(folder, root, ENDED[:3] if ended else GOING)
+        known += [folder.relative_to(root).as_posix()] if ended else []
+    checks = sorted((results / "gpu").glob("*.json"))
+    pairs += [(path, f"results/gpu/{path.name}") for path in checks]
+    names = root / ".reproduce" / "names.json"
+    (out / "runs.tar.gz").write_bytes(archive(pairs))
+    if names.is_file():
+        shutil.copyfile(names, out / "names.json")
+    (out / "list.json").write_text(json.dumps({"items": list(items), "known": known}, indent=1))
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of all files of a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def main() -> int:
+    """The exit code: 0, or 2 where something is refused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make; it is replaced")
+    parser.add_argument("--root", type=Path, default=Path("runs-gpu"), help="run folders")
+    data = os.environ.get("BENCH_DATA", "~/.cache/bilevel-bench")
+    parser.add_argument("--data", type=Path, default=Path(data), help="data root, for derived data")
+    source = os.environ.get("BENCH_DATA_FROM", ".")
+    parser.add_argument("--from", dest="source", type=Path, default=Path(source))
+    parser.add_argument("--results", type=Path, default=Path("results"), help="checks so far")
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=["MNIST"])
+    parser.add_argument("--half", type=int, choices=(0, 1), help="which half of CIFAR-100")
+    parser.add_argument("--only", nargs="*", default=[], metavar="ARTIFACT")
+    parser.add_argument("--budget", default="gpu", choices=("gpu", "smoke"))
+    parser.add_argument("--wheels", type=Path, help="a folder with wheels, in place of pip's")
+    given = parser.parse_args()
+    out, root = given.out, given.root.expanduser().absolute()
+    try:
+        items = work_list(load_book(), given.sets, root, given.budget, given.only)
+        if given.half == 0:
+            items = []  # the data are not whole yet
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        pack_data(out, given.sets, given.source, given.data.expanduser(), given.half)
+        derived = given.data.expanduser() / "derived"
+        for file in sorted(derived.glob("*.pt")) if derived.is_dir() else []:
+            (out / "derived").mkdir(exist_ok=True)
+            shutil.copyfile(file, out / "derived" / file.name)
+        pack_wheels(out / "wheels", given.wheels)
+        pack_code(out / "code.tar.gz")
+        pack_state(out, root, given.results, items)
+        for name in ("start.py", "state.py"):
+            shutil.copyfile(Path(__file__).with_name(name.replace("start", "run")), out / name)
+    except (BadSetting, subprocess.CalledProcessError) as reason:
+        print(f"gpu.pack: {reason}", file=sys.stderr)
+        shutil.rmtree(out, ignore_errors=True)
+        return 2
+    size = size_of(out)
+    parts = ", ".join(
+        f"{p.name} {size_of(p) if p.is_dir() else p.stat().st_size:,}"
+        for p in sorted(out.iterdir())
+    )
+    print(f"{out}: {size / 2**20:.1f} MiB ({parts})")
+    for item in items:
+        print(
+            f"  {item['name']}: {item['runs']} runs, {item['claims']} claims,"
+            f" {item['minutes']:.1f} minutes"
+        )
+    if size > MOST:
+        print(
+            f"gpu.pack: {size / 2**20:.1f} MiB are more than 60: write fewer --sets, or --half",
+            file=sys.stderr,
+        )
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

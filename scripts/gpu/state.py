@@ -1,0 +1,232 @@
+"""What a lent machine has made, as files that can be carried back, and into a root of run folders.
+
+At most MOST_FILES files of MOST_BYTES each come back from such a machine, and what it has when it
+is cut is what they say at that moment. So each file is an archive of its own, of whole run folders,
+and is replaced as a whole:
+
+    done-0.tar.gz, ...  runs that have ended; a folder stays in its archive once it is there
+    going.tar.gz        runs that go on: settings, rows and checkpoint
+    more.tar.gz         checks, and what was derived of data
+
+Only the standard library is imported, because this runs before anything is unpacked.
+"""
+
+import io
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+MOST_FILES, MOST_BYTES, MOST_IN_ALL = 8, 15 * 2**20, 60 * 2**20
+DERIVED = 2**20  # a larger file of derived data is made again
+# the files of a run folder that travel; a checkpoint is read first, as rows after it do no harm
+ENDED = ("summary.json", "config.yaml", "environment.json", "history.jsonl", "view.json")
+GOING = ("checkpoint.pt", "config.yaml", "environment.json", "history.jsonl", "status.json")
+NAME = re.compile(r"\w+/\w+/[0-9a-f]+")
+BASES = ("runs", "results", "derived")
+
+
+class Broken(Exception):
+    """An archive that cannot be read, or that names what it should not; one line."""
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """The run folders below a root: task/algorithm/hash."""
+    for path in sorted(root.glob("*/*/*")):
+        if NAME.fullmatch(path.relative_to(root).as_posix()) and (path / "config.yaml").is_file():
+            yield path
+
+
+def archive(files: Iterable[tuple[Path, str]]) -> bytes:
+    """The files, each under its name, as a compressed archive; one that has gone is left out."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
+        for path, name in files:
+            try:
+                content = path.read_bytes()
+            except OSError:
+                continue
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = len(content), int(path.stat().st_mtime)
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def files_of(folder: Path, root: Path, names: Iterable[str]) -> list[tuple[Path, str]]:
+    """The files of a run folder that travel, with their names in an archive."""
+    place = f"runs/{folder.relative_to(root).as_posix()}"
+    return [(folder / name, f"{place}/{name}") for name in names if (folder / name).is_file()]
+
+
+def progress(folder: Path) -> float:
+    """The fraction of its steps that a run which goes on has taken, by its last row."""
+    try:
+        rows = (folder / "history.jsonl").read_text().splitlines()
+        steps = re.search(r"^run:\n(?:  .*\n)*?  steps: (\d+)", _config(folder), re.M)
+        return float(json.loads(rows[-1])["step"]) / float(steps[1]) if steps else 0.0
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0.0
+
+
+def _config(folder: Path) -> str:
+    return (folder / "config.yaml").read_text()
+
+
+class Saver:
+    """Writes the files again and again while runs are made."""
+
+    def __init__(self, out: Path, runs: Path, more: Mapping[str, Path], known: Iterable[str] = ()):
+        """out: where the files go. runs: the root. more: "results" and "derived" -> their folders.
+        known: names of runs that had ended before, which stay where they are."""
+        self.out, self.runs, self.more = out, runs, more
+        self.packed: list[list[Path]] = [[]]
+        self.seen = {runs / name for name in known}
+        self.sizes: dict[str, int] = {}
+        out.mkdir(parents=True, exist_ok=True)
+
+    def save(self) -> dict[str, int]:
+        """Bring the files up to date; gives their sizes."""
+        folders = list(run_folders(self.runs))
+        ended = [f for f in folders if (f / "summary.json").is_file()]
+        fresh = [f for f in ended if f not in self.seen]
+        if fresh:
+            self._add(fresh)
+        self._write_more()
+        self._write_going([f for f in folders if f not in ended])
+        return dict(self.sizes)
+
+    def _add(self, fresh: list[Path]) -> None:
+        last = self.packed[-1] + fresh
+        content = self._archive_of(last)
+        if len(content) <= MOST_BYTES or not self.packed[-1]:
+            self.packed[-1] = last
+        else:
+            self.packed.append(fresh)
+            content = self._archive_of(fresh)
+        if len(content) > MOST_BYTES and len(fresh) > 1:  # by halves, until each part is small
+            self.packed[-1] = [f for f in self.packed[-1] if f not in fresh]
+            if not self.packed[-1] and len(self.packed) > 1:
+                self.packed.pop()
+            half = len(fresh) // 2
+            self._add(fresh[:half])
+            self._add(fresh[half:])
+            return
+        self._write(f"done-{len(self.packed) - 1}.tar.gz", content)
+        self.seen |= set(fresh)
+
+    def _archive_of(self, folders: list[Path]) -> bytes:
+        return archive(pair for f in folders for pair in files_of(f, self.runs, ENDED))
+
+    def _write_more(self) -> None:
+        files = []
+        for base, folder in self.more.items():
+            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                if base != "derived" or (path.suffix == ".pt" and path.stat().st_size <= DERIVED):
+                    files.append((path, f"{base}/{path.relative_to(folder).as_posix()}"))
+        if files:
+            self._write("more.tar.gz", archive(files))
+
+    def _write_going(self, folders: list[Path]) -> None:
+        """Those that are nearest their end, as many as there is room for."""
+        room = min(MOST_BYTES, MOST_IN_ALL - sum(self.sizes.values()))
+        taken: list[Path] = []
+        spent = 0
+        for folder in sorted(folders, key=progress, reverse=True):
+            files = files_of(folder, self.runs, GOING)
+            size = sum(path.stat().st_size for path, _ in files)
+            if (folder / "checkpoint.pt").is_file() and spent + size <= room:
+                taken.append(folder)
+                spent += size
+        pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
+        if pairs or (self.out / "going.tar.gz").exists():
+            self._write("going.tar.gz", archive(pairs))
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Replace a file as a whole, whenever this process is killed."""
+        if len(self.sizes) >= MOST_FILES and name not in self.sizes:
+            return
+        new = self.out / f".{name}"
+        new.write_bytes(content)
+        os.replace(new, self.out / name)
+        self.sizes[name] = len(content)
+
+
+def collect(parts: Path, places: Mapping[str, Path]) -> dict[str, int]:
+    """Put what came back into its places, "runs", "results" and "derived".
+
+    A run that has ended here stays as it is, and so does one that has come further here. Gives how
+    many runs had ended, how many go on, and how many other files there were. Raises Broken for a
+    file that is no such archive, after what the others hold is in place.
+    """
+    counts = {"ended": 0, "going": 0, "files": 0}
+    broken: list[str] = []
+    order = {"done": 0, "more": 1, "going": 2}  # a run may be in two if the machine was cut
+    found = [p for p in parts.glob("*.tar.gz") if p.name.partition(".")[0].split("-")[0] in order]
+    if not found:
+        raise Broken(f"{parts}: there is no done-0.tar.gz, more.tar.gz or going.tar.gz")
+    for path in sorted(found, key=lambda p: (order[p.name.partition(".")[0].split("-")[0]], p)):
+        try:
+            content = read_archive(path)
+        except (OSError, EOFError, tarfile.TarError) as error:
+            broken.append(f"{path.name} ({error})")
+            continue
+        folders: dict[str, dict[str, bytes]] = {}
+        for name, data in content.items():
+            base, _, rest = name.partition("/")
+            if base == "runs":
+                run, _, file = rest.rpartition("/")
+                folders.setdefault(run, {})[file] = data
+            else:
+                put(places[base] / rest, data)
+                counts["files"] += 1
+        for run, files in folders.items():
+            if put_run(places["runs"] / run, files):
+                counts["ended" if "summary.json" in files else "going"] += 1
+    if broken:
+        raise Broken(f"cannot be read: {', '.join(broken)}")
+    return counts
+
+
+def read_archive(path: Path) -> dict[str, bytes]:
+    """The files of an archive by name; raises tarfile.TarError if one is none of ours."""
+    found = {}
+    with tarfile.open(path) as tar:
+        for entry in tar.getmembers():
+            base, _, rest = entry.name.partition("/")
+            run, _, file = rest.rpartition("/")
+            safe = base in BASES and ".." not in rest.split("/") and not rest.startswith("/")
+            whole = base != "runs" or (NAME.fullmatch(run) and file in {*ENDED, *GOING})
+            stream = tar.extractfile(entry) if entry.isfile() and safe and whole else None
+            if stream is None:
+                raise tarfile.TarError(f"it has {entry.name}")
+            found[entry.name] = stream.read()
+    return found
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_bytes(content)
+    os.replace(new, path)
+
+
+def put_run(folder: Path, files: Mapping[str, bytes]) -> bool:
+    """Put a run folder in place; gives whether it was, as what is there may be better."""
+    if (folder / "summary.json").is_file():
+        return False
+    here = folder / "history.jsonl"
+    if "summary.json" not in files and here.is_file():
+        rows = files.get("history.jsonl", b"").count(b"\n")
+        if (folder / "checkpoint.pt").is_file() and here.read_bytes().count(b"\n") >= rows:
+            return False
+    new = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(new, ignore_errors=True)
+    for name, content in files.items():
+        put(new / name, content)
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)
+    return True

@@ -1,0 +1,114 @@
+"""What travels to a lent machine: data, whole again there, code with its commit, work in order."""
+
+import json
+import os
+import tarfile
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench import about
+from bench.core.settings import BadSetting
+from bench.reproduce.book import load_book
+from bench.reproduce.points import points
+from scripts.gpu import pack
+from scripts.import_data import put_together
+
+BOOK = load_book()
+GPU = [artifact for artifact in BOOK.artifacts.values() if "gpu" in artifact.spec.budgets]
+
+
+@pytest.mark.parametrize("artifact", GPU, ids=[artifact.id for artifact in GPU])
+def test_the_budget_gpu_is_the_papers_scale_without_its_grids(artifact: Any) -> None:
+    """As full, but for seeds and grids: five seeds, and at most two points of a row."""
+    spec = artifact.spec
+    assert spec.scale("gpu") == "paper"
+    assert spec.budgets["gpu"].seeds == 5
+    assert spec.budgets["gpu"].set == spec.budgets["full"].set
+    each = Counter((p.variant, p.row) for p in points(spec, BOOK, "gpu"))
+    assert max(each.values()) <= 2
+    full = {(p.variant, p.row): p for p in points(spec, BOOK, "full")}
+    grids: dict[tuple[str, str], list[Any]] = {}
+    for p in points(spec, BOOK, "full"):
+        grids.setdefault((p.variant, p.row), []).append(dict(p.chosen))
+    for p in points(spec, BOOK, "gpu"):
+        assert p.settings == full[p.variant, p.row].settings
+        kept = dict(p.chosen)
+        assert any(kept.items() <= whole.items() for whole in grids[p.variant, p.row])
+
+
+def test_both_halves_of_a_file_are_the_file(tmp_path: Path) -> None:
+    """Neither half has what the other has, and a small file goes once."""
+    source, name = tmp_path / "strips.zip", "cifar/strips.zip"
+    content = os.urandom(2**20 + 12345)
+    source.write_bytes(content)
+    small = tmp_path / "meta"
+    small.write_bytes(b"names")
+    sizes = []
+    for half in (0, 1):
+        out = tmp_path / f"half{half}" / name
+        out.parent.mkdir(parents=True)
+        pack.pack_half(source, out, half)
+        pack.pack_half(small, out.with_name("meta"), half)
+        sizes.append(pack.size_of(out.parent))
+        for file in out.parent.iterdir():
+            to = tmp_path / "kept" / "cifar" / file.name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            assert not to.exists()
+            to.write_bytes(file.read_bytes())
+    assert abs(sizes[0] - sizes[1]) < 20
+    put_together(tmp_path / "kept" / name, tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == content
+    assert (tmp_path / "kept/cifar/meta").read_bytes() == b"names"
+
+
+def test_the_code_that_travels_knows_its_commit(tmp_path: Path) -> None:
+    pack.pack_code(tmp_path / "code.tar.gz")
+    with tarfile.open(tmp_path / "code.tar.gz") as tar:
+        names = set(tar.getnames())
+        told = tar.extractfile("bench/commit.json")
+        assert told is not None
+        assert json.loads(told.read()) == about.commit()
+    assert {"bench/main.py", "conf/config.yaml", "scripts/gpu/work.py", "tasks/toy.py"} <= names
+    assert not any(name.startswith(("tests/", "results/")) for name in names)
+
+
+def test_work_is_in_the_order_of_claims_per_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without what lacks its data, or is complete; an artifact that is half done takes half."""
+    missing = {"bome/table1": 100, "f2obo/fig1": 20, "bome/fig2_mnist": 0}
+
+    def plan(artifact: Any, *rest: Any) -> Any:
+        runs = missing.get(artifact.id, 5)
+        return SimpleNamespace(missing=[None] * runs, later=0, count=40 if runs == 20 else 100)
+
+    monkeypatch.setattr(pack, "make_plan", plan)
+    monkeypatch.setattr(pack, "Names", lambda root: None)
+    items = pack.work_list(BOOK, ["MNIST"], tmp_path)
+    assert {item["id"] for item in items} == {"bome/table1", "f2obo/fig1"}
+    assert {item["id"]: item["minutes"] for item in items} == {"bome/table1": 5, "f2obo/fig1": 2.5}
+    worth = [item["claims"] / item["minutes"] for item in items]
+    assert worth == sorted(worth, reverse=True)
+    assert [i["id"] for i in pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["f2obo/fig1"])] == [
+        "f2obo/fig1"
+    ]
+    with pytest.raises(BadSetting, match="--only bome/table9: write one of bome/"):
+        pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["bome/table9"])
+
+
+def test_claims_about_times_are_no_reason_to_go_first() -> None:
+    claims = BOOK.artifacts["bome/fig2_mnist"].spec.claims
+    timed = {name for name, claim in claims.items() if pack.reads_times(claim)}
+    assert timed == {"first_in_time"}
+
+
+def test_data_that_are_not_here_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"MNIST/raw/.* is not there"):
+        pack.pack_data(tmp_path / "out", ["MNIST"], tmp_path, tmp_path, None)
+    with pytest.raises(BadSetting, match="make one run of task=newsgroups"):
+        pack.pack_data(tmp_path / "out", ["newsgroups"], tmp_path, tmp_path, None)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,256 @@
+"""What a lent machine carries back: whole at any second, and put where the next slice goes on.
+
+The work is a stand-in without torch. It writes a run folder as a run does: rows, then a checkpoint,
+and in the end the summary.
+"""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.gpu import pack, state
+from scripts.gpu.state import Broken, Saver, collect, progress
+from tests.conftest import ROOT
+
+CONFIG = "seed: 0\nrun:\n  device: auto\n  steps: 10\n  every: 1\n"
+
+
+def going(root: Path, name: str, steps: int, size: int = 10) -> Path:
+    """A run that has taken some of its 10 steps; its checkpoint has a random content."""
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "environment.json").write_text("{}")
+    rows = "".join(json.dumps({"step": k}) + "\n" for k in range(steps + 1))
+    (folder / "history.jsonl").write_text(rows)
+    (folder / "checkpoint.pt").write_bytes(os.urandom(size))
+    (folder / "lock").write_text("somebody")
+    return folder
+
+
+def ended(root: Path, name: str, size: int = 10) -> Path:
+    folder = going(root, name, 10)
+    (folder / "view.json").write_bytes(os.urandom(size))
+    (folder / "summary.json").write_text('{"status": "done"}')
+    return folder
+
+
+def places(where: Path) -> dict[str, Path]:
+    return {base: where / base for base in state.BASES}
+
+
+def saver(where: Path, known: tuple[str, ...] = ()) -> Saver:
+    more = {"results": where / "results", "derived": where / "derived"}
+    return Saver(where / "out", where / "runs", more, known)
+
+
+def names(file: Path) -> set[str]:
+    with tarfile.open(file) as tar:
+        return set(tar.getnames())
+
+
+def test_runs_go_there_and_back(tmp_path: Path) -> None:
+    """Ended runs without checkpoint, others with it, none with its lock; known ones not at all."""
+    runs = tmp_path / "runs"
+    ended(runs, "a/b/01")
+    ended(runs, "a/b/02")
+    going(runs, "a/c/03", 4)
+    (runs / ".reproduce").mkdir()
+    for file in ("results/gpu/tasks.json", "derived/start.pt"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(file)
+    (tmp_path / "derived/counts.npz").write_text("went there in the pack")
+    saver(tmp_path, ("a/b/02",)).save()
+    out = tmp_path / "out"
+    assert sorted(p.name for p in out.iterdir()) == ["done-0.tar.gz", "going.tar.gz", "more.tar.gz"]
+    assert names(out / "done-0.tar.gz") == {f"runs/a/b/01/{file}" for file in state.ENDED}
+    assert "runs/a/c/03/checkpoint.pt" in names(out / "going.tar.gz")
+
+    counts = collect(out, places(tmp_path / "home"))
+    assert counts == {"ended": 1, "going": 1, "files": 2}
+    home = tmp_path / "home/runs"
+    for name in ("a/b/01/view.json", "a/c/03/checkpoint.pt", "a/c/03/history.jsonl"):
+        assert (home / name).read_bytes() == (runs / name).read_bytes()
+    assert not list(home.rglob("lock"))
+    assert (tmp_path / "home/results/gpu/tasks.json").read_text() == "results/gpu/tasks.json"
+
+
+def test_what_is_at_home_is_kept_if_it_is_better(tmp_path: Path) -> None:
+    runs, home = tmp_path / "runs", tmp_path / "home/runs"
+    for name, there, here in (("01", 4, 6), ("02", 6, 4)):
+        going(runs, f"a/b/{name}", there)
+        going(home, f"a/b/{name}", here)
+    going(runs, "a/b/03", 9)
+    kept = ended(home, "a/b/03")
+    ended(runs, "a/b/04")
+    going(home, "a/b/04", 9)
+    before = (kept / "view.json").read_bytes()
+    saver(tmp_path).save()
+    assert collect(tmp_path / "out", places(tmp_path / "home")) == {
+        "ended": 1,
+        "going": 1,
+        "files": 0,
+    }
+    steps = [(home / f"a/b/0{k}/history.jsonl").read_text().count("\n") - 1 for k in (1, 2)]
+    assert steps == [6, 6]
+    assert (kept / "view.json").read_bytes() == before
+    assert (home / "a/b/04/summary.json").is_file()
+    assert not (home / "a/b/04/checkpoint.pt").exists()
+
+
+def test_archives_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full archive is followed by another; a run stays in the one where it is; of runs that go on
+    those nearest their end come first."""
+    monkeypatch.setattr(state, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(state, "MOST_IN_ALL", 40_000)
+    runs, out, made = tmp_path / "runs", tmp_path / "out", saver(tmp_path)
+    for k in range(3):
+        ended(runs, f"a/b/0{k}", 3000)
+    made.save()
+    first = names(out / "done-0.tar.gz")
+    for k in range(3, 7):
+        ended(runs, f"a/b/0{k}", 3000)
+    made.save()
+    assert first <= names(out / "done-0.tar.gz")
+    sizes = [p.stat().st_size for p in out.glob("done-*")]
+    assert len(sizes) in (3, 4)
+    assert max(sizes) <= 10_000
+    assert collect(out, places(tmp_path / "home"))["ended"] == 7
+    for k in range(10):
+        going(runs, f"a/c/{k:02}", k, 3000)
+    made.save()
+    carried = {name.split("/")[3] for name in names(out / "going.tar.gz")}
+    assert carried == {"07", "08", "09"}
+    assert progress(runs / "a/c/07") == 0.7
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "runs/../x",
+        "/etc/x",
+        "other/x",
+        "runs/a/b/01/../../x",
+        "runs/a/b/01/run.py",
+        "results/../../x",
+    ],
+)
+def test_an_archive_that_names_other_places_is_refused(name: str, tmp_path: Path) -> None:
+    """The others are put in place, and nothing of this one is."""
+    ended(tmp_path / "runs", "a/b/01")
+    saver(tmp_path).save()
+    with tarfile.open(tmp_path / "out/going.tar.gz", "w:gz") as tar:
+        for each in ("runs/a/b/02/config.yaml", name):
+            entry = tarfile.TarInfo(each)
+            entry.size = 1
+            tar.addfile(entry, io.BytesIO(b"x"))
+    with pytest.raises(Broken, match=r"going\.tar\.gz"):
+        collect(tmp_path / "out", places(tmp_path / "home"))
+    found = {p.relative_to(tmp_path / "home").parts[:4] for p in (tmp_path / "home").rglob("*.*")}
+    assert {parts[3] for parts in found} == {"01"}
+
+
+def test_nothing_came_back(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match="there is no done-0"):
+        collect(tmp_path, places(tmp_path / "home"))
+
+
+WORK = """
+import json, pathlib, sys, time, os
+runs = pathlib.Path(sys.argv[sys.argv.index("--root") + 1])
+for run in range(6):
+    folder = runs / "a" / "b" / f"{run:02}"
+    if (folder / "summary.json").exists():
+        continue
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text("run:\\n  steps: 10\\n")
+    (folder / "environment.json").write_text("{}")
+    at = folder / "checkpoint.pt"
+    begun = int(at.read_text()) if at.exists() else 0
+    for step in range(begun + 1, 11):
+        time.sleep(0.02)
+        with (folder / "history.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step, "process": os.getpid()}) + "\\n")
+        (folder / "new").write_text(str(step))
+        (folder / "new").replace(at)
+    (folder / "summary.json").write_text(json.dumps({"process": os.getpid()}))
+"""
+
+
+def packed(where: Path, root: Path) -> Path:
+    """A pack whose work is the stand-in."""
+    where.mkdir()
+    stub = where / "work.py"
+    stub.write_text(WORK)
+    names = {"scripts/gpu/work.py": stub}
+    for name in ("scripts/__init__.py", "scripts/gpu/__init__.py"):
+        names[name] = ROOT / name
+    (where / "code.tar.gz").write_bytes(state.archive((path, name) for name, path in names.items()))
+    pack.pack_state(where, root, root, [])
+    for name, to in (("run.py", "start.py"), ("state.py", "state.py")):
+        (where / to).write_text((ROOT / "scripts/gpu" / name).read_text())
+    return where
+
+
+def start(where: Path, made: Path) -> "subprocess.Popen[bytes]":
+    command = [
+        sys.executable, str(made / "start.py"), str(made), "--out", str(where / "out"),
+        "--work", str(where / "work"), "--minutes", "5", "--every", "0.05",
+    ]  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """At once, with its work."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True)
+    process.kill()
+    process.wait()
+    for child in listed.stdout.split():
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_slice_that_is_killed_at_any_second_loses_at_most_its_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """Slices are killed until all runs have ended. A run that had come back is not made again, and
+    one that goes on does so from a step that it had come back with."""
+    root = tmp_path / "home/runs"
+    root.mkdir(parents=True)
+    ends: dict[str, str] = {}
+    steps: dict[str, int] = {}
+    for number in range(30):
+        where = tmp_path / f"machine{number}"
+        where.mkdir()
+        process = start(where, packed(where / "pack", root))
+        file, limit = where / "out" / "going.tar.gz", time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < limit:
+            if file.exists():  # work has begun: some time later the power goes
+                time.sleep(0.05 + 0.07 * (number % 6))
+                break
+            time.sleep(0.01)
+        if process.poll() is None:
+            kill(process)
+        collect(where / "out", places(tmp_path / "home"))
+        for folder in state.run_folders(root):
+            name = folder.name
+            if (folder / "summary.json").is_file():
+                summary = (folder / "summary.json").read_text()
+                assert ends.setdefault(name, summary) == summary
+            else:
+                step = int((folder / "checkpoint.pt").read_text())
+                assert step >= steps.get(name, 0)
+                steps[name] = step
+                rows = (folder / "history.jsonl").read_text().splitlines()
+                assert len(rows) >= step - 1
+        if len(ends) == 6:
+            break
+    assert len(ends) == 6
+    assert number > 0
