@@ -18,7 +18,7 @@ import yaml
 
 from bench.core.settings import BadSetting
 from bench.core.task import Context
-from bench.reproduce import cli, dashboard, records
+from bench.reproduce import bands, cli, dashboard, finding, grouping, records
 from bench.reproduce.book import load_book
 from bench.reproduce.plan import Names
 from bench.reproduce.points import points
@@ -316,7 +316,7 @@ def test_a_damaged_folder_has_one_line_and_the_others_are_compared(
 ) -> None:
     damage, bad = CASES[case], world.runs[0]
     damage.do(bad.path / damage.file)
-    _, count = dashboard.write_comparison([world.root], EMPTY, tmp_path / "out", None)
+    count = dashboard.compare([world.root], EMPTY).count
     said = capsys.readouterr().err.splitlines()
     assert len(said) == damage.compared, said
     assert count == 3 - damage.compared
@@ -389,7 +389,7 @@ def test_names_that_are_no_names(
 ) -> None:
     bad = world.runs[0].path
     os.rename(bad, os.fsencode(bad.parent) + b"/a\nb\xff")
-    _, count = dashboard.write_comparison([world.root], EMPTY, tmp_path / "out", None)
+    count = dashboard.compare([world.root], EMPTY).count
     (line,) = capsys.readouterr().err.splitlines()
     assert count == 2
     assert "a\\nb\\udcff: this is no name of a run" in line
@@ -414,19 +414,19 @@ def test_a_long_history_is_thinned(tmp_path: Path) -> None:
     make_run(folder_at(run), 0)
     rows = (json.dumps({"step": i, "distance": 1.0 / (i + 1)}) for i in range(20_001))
     (run / "history.jsonl").write_text("".join(f"{row}\n" for row in rows))
-    entry = dashboard.run_entry(folder_at(run), 11)
-    assert entry is not None
-    assert entry["curves"]["step"] == [2000.0 * i for i in range(11)]
-    assert entry["last"]["step"] == 20_000
+    found = finding.try_run(folder_at(run))
+    assert found is not None
+    (one,) = bands.measure_group(grouping.group_runs([found], EMPTY).groups[0], 11)
+    assert one.columns["step"].tolist() == [2000.0 * i for i in range(11)]
 
 
 def test_thousands_of_runs_have_shorter_curves(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "ALL_POINTS", 9)
-    monkeypatch.setattr(dashboard, "LEAST_POINTS", 2)
-    page, _ = dashboard.write_comparison([world.root], EMPTY, tmp_path / "out", None)
-    assert '"step":[0.0,20.0,40.0]' in page.read_text()
+    monkeypatch.setattr(dashboard, "ALL_ROWS", 9)
+    monkeypatch.setattr(dashboard, "LEAST_ROWS", 2)
+    dashboard.write_comparison([world.root], EMPTY, tmp_path / "out")
+    assert "[0.0,20.0,40.0]" in (tmp_path / "out/assets/runs-0.js").read_text()
 
 
 # --- records

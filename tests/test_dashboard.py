@@ -1,97 +1,299 @@
 """What the page that compares runs shows of runs whose files are written by hand."""
 
+import csv
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from bench.core.settings import BadSetting
-from bench.reproduce import dashboard
+from bench.reproduce import bands, cli, dashboard, finding, grouping, statistics
+from bench.reproduce.dashboard import Comparison
 from bench.reproduce.specs import Book, Method, Metric
-from bench.runs.folder import folder_at
+from bench.runs.folder import SWEEP_SUMMARY, folder_at
 
+LOSS = Metric(label="test loss", better="lower")
 BOOK = Book(
     {},
     {
         "any": {"seconds": Metric(label="seconds of steps")},
-        "toy": {"loss": Metric(label="test loss"), "gap": Metric(label="g − min g")},
-        "other": {"loss": Metric(label="test loss"), "gap": Metric(label="the gap")},
+        "toy": {"loss": LOSS, "gap": Metric(label="g − min g")},
+        "other": {"loss": LOSS, "gap": Metric(label="the gap")},
     },
     {"bome": Method(label="BOME", colour="#0072b2", dash="dot")},
-)
+)  # fmt: skip
+Row = dict[str, Any]
 
 
-def made(folder: Path, rows: list[dict[str, Any]], summary: Any = None, **settings: Any) -> Path:
+def made(
+    folder: Path, rows: list[Row], summary: Any = None, seed: int = 3, **settings: Any
+) -> Path:
     """A run folder with these rows and settings."""
     folder.mkdir(parents=True)
     lines = [json.dumps({"step": 10 * i, "seconds": 1.0 * i} | r) for i, r in enumerate(rows)]
     (folder / "history.jsonl").write_text("".join(f"{line}\n" for line in lines))
     config = {
-        "seed": 3, "task": {"_target_": "tasks.toy"}, "algorithm": {"T": 2, "outer": {"lr": 0.5}},
-        "run": {"steps": 20, "root": str(folder), "threads": 1}, "data": {"root": "x"},
+        "seed": seed, "task": {"_target_": "tasks.a.toy"},
+        "algorithm": {"T": 2, "outer": {"lr": 0.5}},
+        "run": {"steps": 20, "root": str(folder), "threads": seed}, "data": {"root": "x"},
     }  # fmt: skip
-    (folder / "config.yaml").write_text(yaml.safe_dump(config | settings))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | settings, sort_keys=False))
     if summary is not None:
-        (folder / "summary.json").write_text(json.dumps(summary))
+        done = {"status": "done", "reason": None, "metric": "loss", "last": rows[-1]}
+        (folder / "summary.json").write_text(json.dumps(done | summary))
     return folder
 
 
-def test_what_the_page_has_of_a_run(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"loss": 0.12345678, "info/cosine": 1.0, "samples/f": 3, "calls/grad_f": 2},
-        {"loss": None, "info/cosine": 1.0, "samples/f": 3, "calls/grad_f": 4},
-    ]
-    summary = {"status": "diverged", "reason": "x", "last": rows[-1], "metric": "gap"}
-    assert dashboard.run_entry(folder_at(made(tmp_path / "toy/bome/abc", rows, summary))) == {
-        "task": "toy", "algorithm": "bome", "key": "abc", "seed": 3, "state": "diverged",
-        "metric": "gap",
-        "settings": {"task._target_": "tasks.toy", "algorithm.T": 2, "algorithm.outer.lr": 0.5,
-                     "run.steps": 20},
-        "last": {"step": 10.0, "seconds": 1.0, "loss": None, "calls/grad_f": 4.0},
-        "curves": {"step": [0.0, 10.0], "seconds": [0.0, 1.0], "loss": [0.123457, None],
-                   "calls/grad_f": [2.0, 4.0]},
-    }  # fmt: skip
+def losses(*values: float | None) -> list[Row]:
+    return [{"loss": value} for value in values]
 
 
-def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
-    entry = dashboard.run_entry(
-        folder_at(made(tmp_path / "toy/bome/a", [{"loss": 1.0}, {"loss": 2.0}]))
-    )
-    assert entry is not None
-    assert (entry["state"], entry["metric"]) == ("not finished", "loss")
-    bare = dashboard.run_entry(folder_at(made(tmp_path / "toy/bome/b", [{}])))
-    assert bare is not None
-    assert bare["metric"] == "step"
-    assert dashboard.run_entry(folder_at(made(tmp_path / "toy/bome/c", []))) is None
+def suite(root: Path) -> Path:
+    """Two methods, one of them with two settings, on two problems, three seeds of each.
+
+    The loss of a seed is 1, 2 or 4 more than the method's, which is 0, 10 (T 1) or 20 (T 9), so
+    that differences over pairs of seeds are exact.
+    """
+    for task in ("toy", "other"):
+        for algorithm, T in (("bome", 1), ("bome", 9), ("itd", 5)):
+            for seed, more in enumerate((1.0, 2.0, 4.0)):
+                end = more + {"itd": 0.0, "bome": 10.0 + 10 * (T == 9)}[algorithm]
+                rows: list[Row] = [{"loss": 100.0}, {"loss": end, "calls/grad_f": 7}]
+                made(
+                    root / task / algorithm / f"{T}{seed}", rows, {"metric": "loss"}, seed,
+                    task={"_target_": f"tasks.b.{task}"},
+                    algorithm={"_target_": f"x.{algorithm}", "T": T, "lr": len(task)},
+                )  # fmt: skip
+    return root
 
 
-def test_curves_are_thinned(tmp_path: Path) -> None:
-    entry = dashboard.run_entry(
-        folder_at(made(tmp_path / "toy/bome/a", [{"loss": i} for i in range(119)]))
-    )
-    assert entry is not None
-    assert len(entry["curves"]["loss"]) == 60
-    assert entry["curves"]["loss"][:2] == [0.0, 2.0]
-    assert entry["curves"]["loss"][-1] == entry["last"]["loss"] == 118.0
+def compared(root: Path, *where: str) -> Comparison:
+    return dashboard.compare([root], BOOK, where=where)
 
 
-def test_rounded_or_none() -> None:
-    assert dashboard.round_known(None) is None
-    assert dashboard.round_known(math.inf) is None
-    assert dashboard.round_known(1 / 3) == 0.333333
+def page_data(file: Path) -> Any:
+    """The data that stands in the page."""
+    text = file.read_text()
+    return json.JSONDecoder().raw_decode(text[text.index('{"problems":') :])[0]
+
+
+# --- which runs
 
 
 def test_run_folders_are_found_once_and_in_order(tmp_path: Path) -> None:
-    b, a = (made(tmp_path / f"toy/bome/{name}", [{"loss": 1.0}]) for name in "ba")
+    b, a = (made(tmp_path / f"toy/bome/{name}", losses(1)) for name in "ba")
     (tmp_path / "toy/bome/c").mkdir()
     (tmp_path / "toy/bome/c/history.jsonl").write_text("")  # no run without its config
-    assert [run.path for run in dashboard.find_run_folders([tmp_path, a])] == [a, b]
-    assert [run.path for run in dashboard.find_run_folders([b, tmp_path])] == [b, a]
-    with pytest.raises(BadSetting, match="nowhere: there is no such folder"):
-        list(dashboard.find_run_folders([tmp_path / "nowhere"]))
+    assert [run.path for run in finding.find_run_folders([tmp_path, a])] == [a, b]
+    assert [run.path for run in finding.find_run_folders([b, tmp_path])] == [b, a]
+    assert [run.path for run in finding.find_run_folders([f"{tmp_path}/t*/*/b"])] == [b]
+    for place in (tmp_path / "nowhere", f"{tmp_path}/t*/itd"):
+        with pytest.raises(BadSetting, match="there is no such folder"):
+            list(finding.find_run_folders([place]))
+
+
+def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path) -> None:
+    b, _ = (made(tmp_path / f"toy/bome/{name}", losses(1)) for name in "ba")
+    sweep = tmp_path / ".sweeps" / "2026-11-23_01-06-27"
+    sweep.mkdir(parents=True)
+    with pytest.raises(BadSetting, match=f"has not ended: write {tmp_path} for all runs"):
+        list(finding.find_run_folders([sweep]))
+    names = ["toy/bome/b", None, "toy/bome/lost"]
+    (sweep / SWEEP_SUMMARY).write_text(json.dumps({"runs": [{"name": n} for n in names]}))
+    assert [run.path for run in finding.find_run_folders([sweep])] == [b]
+    for runs in ([{"name": "../../etc"}], [{"name": "toy/bome"}], [{}], 3, [None]):
+        (sweep / SWEEP_SUMMARY).write_text(json.dumps({"runs": runs}))
+        with pytest.raises(BadSetting, match=r"sweep\.summary\.json is damaged"):
+            list(finding.find_run_folders([sweep]))
+
+
+@pytest.mark.parametrize(
+    ("where", "keys"),
+    [
+        (["algorithm.T=2"], "a"),
+        (["algorithm.T=2.0"], "a"),
+        (["algorithm.T=2,3"], "ab"),
+        (["algorithm.T!=2"], "bc"),
+        (["algorithm.T>=3", "algorithm.T<10"], "b"),
+        (["algorithm.on=true"], "a"),
+        (["algorithm.on=null"], "bc"),
+        (["algorithm.sizes=[1,2]"], "c"),
+        (["algorithm.rule=a b"], "c"),
+        (["seed=0"], "abc"),
+        (["algorithm=bome", "task=toy"], "abc"),
+    ],
+)
+def test_runs_of_which_something_is_asked(where: list[str], keys: str, tmp_path: Path) -> None:
+    settings: list[Row] = [
+        {"T": 2, "on": True}, {"T": 3}, {"T": 10, "sizes": [1, 2], "rule": "a b"},
+    ]  # fmt: skip
+    for key, algorithm in zip("abc", settings):
+        made(tmp_path / f"toy/bome/{key}", losses(1), seed=0, algorithm=algorithm)
+    assert "".join(run.key for run in finding.find_runs([tmp_path], where)) == keys
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("algorithm.T", "--where algorithm.T: write a setting and a value, such as algorithm.T=10"),
+        ("algorithm.T>x", "--where algorithm.T>x: 'x' is no number: write algorithm.T>10"),
+        ("algorithm.t=2", "no run has this setting; write algorithm.T"),
+        ("algorithm.T=7", "--where algorithm.T=7: none of the 1 runs is so"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(where: str, line: str, tmp_path: Path) -> None:
+    made(tmp_path / "toy/bome/a", losses(1))
+    with pytest.raises(BadSetting) as refusal:
+        finding.find_runs([tmp_path], [where])
+    assert line in str(refusal.value)
+
+
+def test_settings_that_change_no_result_are_left_out(tmp_path: Path) -> None:
+    run = finding.try_run(folder_at(made(tmp_path / "toy/bome/a", losses(1), algorithm={
+        "lr": math.nan, "sizes": [math.inf, 1], "rule": {"_target_": "moved.to.adam"}
+    })))  # fmt: skip
+    assert run is not None
+    assert run.settings == {
+        "task._target_": "toy", "algorithm.lr": "nan", "algorithm.sizes": ["inf", 1],
+        "algorithm.rule._target_": "adam", "run.steps": 20,
+    }  # fmt: skip
+
+
+# --- groups
+
+
+def test_runs_that_differ_in_their_seeds_are_a_group(tmp_path: Path) -> None:
+    found = compared(suite(tmp_path))
+    assert found.title == "3 methods on 2 problems, 18 runs"
+    assert found.methods == ["BOME, T 1", "BOME, T 9", "itd"]
+    assert found.problems == ["other", "toy"]
+    assert [len(one.counted) for one in found.groups] == [3] * 6
+    # lr is tuned for each problem, and differs on none of them
+    assert found.differing == ["task._target_", "algorithm._target_", "algorithm.T", "algorithm.lr"]
+
+
+def test_a_run_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    made(tmp_path / "a/toy/bome/x", losses(1), {})
+    made(tmp_path / "b/toy/bome/x", losses(1), {})
+    found = compared(tmp_path)
+    assert (found.count, found.repeated) == (1, 1)
+
+
+def test_names_have_what_tells_settings_apart(tmp_path: Path) -> None:
+    for i, (outer, inner) in enumerate([(0.5, 1), (0.25, 1), (0.25, True)]):
+        made(
+            tmp_path / f"toy/my_own/{i}", losses(1), {},
+            algorithm={"outer": {"lr": outer}, "inner": {"lr": inner}, "same": [1]},
+        )  # fmt: skip
+    assert compared(tmp_path).methods == [
+        "my own, outer lr 0.5, inner lr 1",
+        "my own, outer lr 0.25, inner lr 1",
+        "my own, outer lr 0.25, inner lr on",
+    ]
+    assert grouping.shorten(["algorithm.T", "run.steps", "algorithm.a_b"]) == ["T", "steps", "a b"]
+
+
+def test_a_method_has_its_own_style_where_it_is_alone(tmp_path: Path) -> None:
+    groups = [one.group for one in compared(suite(tmp_path)).groups]
+    styles = grouping.method_styles(groups, BOOK)
+    assert len({*styles.values()}) == 3
+    alone = [group for group in groups if group.method != "BOME, T 9"]
+    assert grouping.method_styles(alone, BOOK)["BOME, T 1"] == ("#0072b2", "dot")
+    many = [
+        grouping.Group("p", f"m{i}", "t", "a", {}, []) for i in range(40)
+    ]  # more than there are styles
+    assert len(set(grouping.method_styles(many, BOOK).values())) == 32
+
+
+# --- means and intervals
+
+
+def test_a_curve_is_the_mean_with_its_interval_as_far_as_all_runs_go(tmp_path: Path) -> None:
+    runs = {"a": losses(4, 2, 1), "b": losses(6, 4), "c": losses(8, 0)}
+    for seed, (key, rows) in enumerate(runs.items()):
+        made(tmp_path / f"toy/bome/{key}", rows, {}, seed)
+    (one,) = compared(tmp_path).groups
+    assert one.band.mean["step"].tolist() == [0, 10]
+    assert one.band.mean["loss"].tolist() == [6, 2]
+    for i, values in enumerate(([4.0, 6.0, 8.0], [2.0, 4.0, 0.0])):
+        low, high = statistics.student_interval(values, statistics.LEVEL)
+        assert one.band.reach["loss"][i] == pytest.approx((high - low) / 2)
+    end = bands.find_end(one.counted, "loss")
+    assert end is not None
+    assert (end.mean, end.n) == (pytest.approx(5 / 3), 3)
+    assert (end.low, end.high) == pytest.approx(statistics.student_interval([1, 4, 0], 0.95))
+
+
+def test_means_are_over_runs_that_are_done(tmp_path: Path) -> None:
+    made(tmp_path / "toy/bome/a", losses(4, 2), {}, 0)
+    made(tmp_path / "toy/bome/b", losses(4, None), {"status": "diverged"}, 1)
+    made(tmp_path / "toy/bome/c", losses(4), None, 2)
+    (one,) = compared(tmp_path).groups
+    assert [run.run.key for run in one.counted] == ["a"]
+    assert bands.count_states(one.runs) == {"done": 1, "diverged": 1, "not finished": 1}
+    assert [run.run.key for run in bands.counted(one.runs[1:])] == ["b"]
+    assert [run.run.key for run in bands.counted(one.runs[2:])] == ["c"]
+    assert one.runs[2].metric == "loss"  # no summary says it: the first metric of the row
+
+
+def test_a_method_of_which_a_run_diverged_comes_last(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        made(tmp_path / f"toy/bome/{seed}", losses(1), {}, seed)
+        made(tmp_path / f"toy/itd/{seed}", losses(2), {}, seed)
+    made(tmp_path / "toy/bome/2", losses(1), {"status": "diverged"}, 2)
+    assert dashboard.judge_ends(compared(tmp_path), "loss")["ranks"] == [[1, 0]]
+
+
+def test_differences_to_the_best_are_paired_over_seeds(tmp_path: Path) -> None:
+    found = compared(suite(tmp_path))
+    told = dashboard.judge_ends(found, "loss")
+    assert told["ranks"] == [[2, 0, 1], [5, 3, 4]]
+    assert told["differences"] == [
+        [10, 10, 10, 3], [20, 20, 20, 3], None, [10, 10, 10, 3], [20, 20, 20, 3], None,
+    ]  # fmt: skip
+    assert told["ends"][2][0] == pytest.approx(7 / 3, abs=1e-5)
+    assert told["ends"][2][4] == 3
+
+
+def test_without_seeds_in_common_the_interval_is_welchs(tmp_path: Path) -> None:
+    a, b = [1.0, 2.0, 4.0], [3.0, 5.0]
+    for seed, value in enumerate(a):
+        made(tmp_path / f"toy/bome/{seed}", losses(value), {}, seed)
+    for seed, value in enumerate(b, 2):
+        made(tmp_path / f"toy/itd/{seed}", losses(value), {}, seed)
+    first, second = compared(tmp_path).groups
+    found = bands.difference(second.counted, first.counted, "loss")
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(statistics.welch_interval(b, a))
+    assert (found.mean, found.pairs) == (pytest.approx(4 - 7 / 3), 0)
+    one = bands.difference(second.counted[1:], first.counted, "loss")
+    assert one is not None
+    assert (one.low, one.high) == (None, None)
+    assert bands.difference(second.counted, first.counted, "gap") is None
+
+
+def test_calls_are_counted_together_and_those_not_made_are_none(tmp_path: Path) -> None:
+    rows: list[Row] = [{"loss": 1}, {"loss": 1, "calls/a": 2, "calls/b": 3}]
+    made(tmp_path / "toy/bome/a", rows, {}, 0)
+    (one,) = compared(tmp_path).groups
+    assert one.band.mean["calls"].tolist() == [0, 5]
+    assert bands.last_value(one.runs[0], "calls/c") == 0
+    assert one.runs[0].last["calls"] == 5
+
+
+def test_which_values_are_better_is_the_books_or_the_way_of_the_curves(tmp_path: Path) -> None:
+    made(
+        tmp_path / "toy/bome/a", [{"loss": 1, "gap": 1, "own": 1}, {"loss": 2, "gap": 2, "own": 2}]
+    )
+    found = compared(tmp_path)
+    assert found.better["loss"] == "lower"
+    assert found.better["gap"] == "neither"
+    assert found.better["own"] == "higher"
+    assert dashboard.judge_ends(found, "gap")["ranks"] == []
 
 
 def test_a_metric_has_the_label_that_its_tasks_agree_on() -> None:
@@ -102,42 +304,89 @@ def test_a_metric_has_the_label_that_its_tasks_agree_on() -> None:
     assert dashboard.metric_label("val_loss", {"toy", "unknown"}, BOOK) == "val loss"
 
 
-def page_data(file: Path) -> Any:
-    """The data that stands in the page."""
-    text = file.read_text()
-    start = text.index('{"runs":')
-    return json.JSONDecoder().raw_decode(text[start:])[0]
+# --- files
 
 
-def test_the_page_tells_what_differs_from_what_is_common(tmp_path: Path) -> None:
-    made(tmp_path / "runs/toy/bome/a", [{"loss": 1.0}], algorithm={"T": 2, "lr": 0.5})
-    made(tmp_path / "runs/toy/itd/b", [{"gap": 1.0}], algorithm={"T": 3, "lr": 0.5, "c": None})
-    made(tmp_path / "runs/toy/bome/c", [])
-    file, count = dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "out", None)
-    assert (file, count) == (tmp_path / "out" / "index.html", 2)
+def test_the_page_has_means_and_single_runs_are_beside_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "assets").mkdir(parents=True)
+    (out / "assets" / "runs-7.js").write_text("of an earlier page")
+    file, found = dashboard.write_comparison([suite(tmp_path / "runs")], BOOK, out)
+    assert (file, found.count) == (out / "index.html", 18)
     data = page_data(file)
-    assert data["settings"] == [
-        "algorithm.T"
-    ]  # what is null in one and absent in the other is alike
-    assert [run["settings"] for run in data["runs"]] == [{"algorithm.T": 2}, {"algorithm.T": 3}]
-    assert data["metrics"] == {
-        "step": "step", "seconds": "seconds of steps", "loss": "test loss", "gap": "g − min g",
-    }  # fmt: skip
-    assert data["first"] == "loss"
-    assert data["styles"] == {"bome": ["#0072b2", "dot"]}
-    assert "algorithm.lr" in file.read_text()
-    dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "out", "gap")
-    assert page_data(file)["first"] == "gap"
+    assert data["metric"] == "loss"
+    assert data["files"] == [[0, 1, 2, 3, 4, 5]]
+    assert data["atOnce"]
+    group = data["groups"][0]
+    assert data["columns"][group["mean"]["loss"]] == [100, pytest.approx(37 / 3, abs=1e-3)]
+    assert data["runs"]["seed"][:3] == [0, 1, 2]
+    assert data["runs"]["last"]["loss"][:3] == [11, 12, 14]
+    assert [path.name for path in (out / "assets").glob("runs-*.js")] == ["runs-0.js"]
+    first = (out / "assets" / "runs-0.js").read_text().splitlines()[0]
+    runs = json.loads(first.removeprefix("takeRuns(").removesuffix(");"))
+    assert set(runs["runs"]) == {"0", "1", "2"}
+    assert runs["columns"][runs["runs"]["1"]["loss"]] == [100, 12]
+    dashboard.write_comparison([tmp_path / "runs"], BOOK, out, "seconds")
+    assert page_data(file)["metric"] == "seconds"
+
+
+def test_thousands_of_curves_are_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path / "runs/toy/bome/a", losses(*range(100)), {})
+    monkeypatch.setattr(dashboard, "MOST_NUMBERS", 15)
+    monkeypatch.setattr(dashboard, "FILE_CHARACTERS", 10)
+    made(tmp_path / "runs/toy/itd/a", losses(*range(50)), {})
+    file, _ = dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "out")
+    data = page_data(file)
+    assert data["columns"][data["groups"][0]["mean"]["loss"]] == [0, 99]
+    assert data["files"] == [[0], [1]]
+    assert dashboard.thin(np.arange(10.0), 4).tolist() == [0, 3, 6, 9]
+
+
+def test_the_table_as_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    dashboard.write_csv(compared(suite(tmp_path / "runs"), "task=toy"), file)
+    lines = file.read_text().splitlines()
+    rows = [row for row in csv.DictReader(lines) if row["metric"] == "loss"]
+    assert [(r["method"], r["n"], r["rank"], r["difference"]) for r in rows] == [
+        ("BOME, T 1", "3", "2", "10"), ("BOME, T 9", "3", "3", "20"), ("itd", "3", "1", ""),
+    ]  # fmt: skip
+    assert rows[0]["algorithm.T"] == "1"
+    assert dashboard.as_cell("=1+1") == "'=1+1"
+    assert dashboard.as_cell([1, 2]) == "[1, 2]"
+    with pytest.raises(BadSetting, match=r"--csv .*: cannot write"):
+        dashboard.write_csv(compared(tmp_path / "runs"), tmp_path / "no" / "file")
 
 
 def test_a_page_without_runs_or_without_the_metric_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="there is no run folder in it"):
-        dashboard.write_comparison([tmp_path], BOOK, tmp_path / "out", None)
-    made(tmp_path / "toy/bome/a", [{"loss": 1.0}])
+        dashboard.write_comparison([tmp_path], BOOK, tmp_path / "out")
+    made(tmp_path / "toy/bome/b", [])
+    with pytest.raises(BadSetting, match="there is no run folder in it"):
+        compared(tmp_path)
+    made(tmp_path / "toy/bome/a", losses(1))
     with pytest.raises(BadSetting, match="--metric gap: the runs have step, seconds, loss"):
-        dashboard.write_comparison([tmp_path], BOOK, tmp_path / "out", "gap")
+        dashboard.compare([tmp_path], BOOK, "gap")
+    assert not (tmp_path / "out").exists()
 
 
-def test_the_leaves_of_a_configuration() -> None:
-    tree = {"a": {"b": 1, "c": {"d": [1, 2]}}, "e": None, "f": {}}
-    assert list(dashboard.list_leaves(tree)) == [("a.b", 1), ("a.c.d", [1, 2]), ("e", None)]
+def test_numbers_are_rounded_or_none() -> None:
+    assert dashboard.round_number(None) is None
+    assert dashboard.round_number(math.inf) is None
+    assert dashboard.round_number(1 / 3) == 0.333333
+    assert str(dashboard.round_number(3.0)) == "3"
+    assert dashboard.round_number(1e300) == 1e300
+
+
+def test_the_command_says_what_it_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", "runs/t*", "--where", "algorithm.T=1,5", "--csv", "a.csv"]
+    monkeypatch.setattr("sys.argv", ["reproduce", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["a.csv", "comparison/index.html (2 methods on 1 problem, 6 runs)"]
+    assert (tmp_path / "a.csv").is_file()

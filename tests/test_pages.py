@@ -17,6 +17,8 @@ from bench.reproduce import dashboard, records, report
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
 from bench.reproduce.specs import Book
+from tests.test_dashboard import BOOK, losses, suite
+from tests.test_dashboard import made as made_by_hand
 from tests.test_reproduce import DIGITS, TOY, made
 
 Open = Callable[[Path, int], Page]
@@ -209,28 +211,118 @@ def test_files_beside_a_page(pages: tuple[Path, Path, Book]) -> None:
     assert 'href="http' not in everything
 
 
-def test_the_dashboard_filters_sorts_overlays_and_shows_differences(
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page over three methods on two problems, three seeds of each, of which one diverged."""
+    folder = tmp_path_factory.mktemp("compared")
+    suite(folder / "runs")
+    made_by_hand(
+        folder / "runs/toy/itd/bad", losses(100.0, None), {"status": "diverged"}, 9,
+        task={"_target_": "tasks.b.toy"}, algorithm={"_target_": "x.itd", "T": 5, "lr": 3},
+    )  # fmt: skip
+    return dashboard.write_comparison([folder / "runs"], BOOK, folder / "page")[0]
+
+
+def too_wide(page: Page) -> list[Any]:
+    """The tables that are wider than their places, and the page itself if it is."""
+    found: list[Any] = page.evaluate(
+        "[...document.querySelectorAll('html, table.fit')].filter(e => e.scrollWidth > "
+        "(e.parentElement ?? {clientWidth: innerWidth}).clientWidth).map(e => e.id || e.tagName)"
+    )
+    return found
+
+
+@pytest.mark.parametrize("width", [1400, 800, 400])
+def test_the_comparison_draws_bands_and_its_tables_fit(
+    width: int, opened: Open, compared: Path
+) -> None:
+    page = opened(compared, width)
+    settle(page, 1)
+    assert too_wide(page) == []
+    assert page.inner_text("h1") == "3 methods on 2 problems, 19 runs"
+    # for each method two edges of its band and its mean
+    assert page.locator("#plot .scatterlayer .trace").count() == 9
+    assert page.locator("#plot .scatterlayer .js-fill").count() == 3
+    assert "95% interval of the mean (Student's)" in page.inner_text("#what")
+    names = page.locator("#methods td.name").all_inner_texts()
+    assert names == ["itd", "BOME, T 1", "BOME, T 9"]
+    page.select_option("#problem", label="toy")
+    assert page.locator("#methods td.name").all_inner_texts() == ["BOME, T 1", "BOME, T 9", "itd"]
+    cells = page.locator("#methods tbody tr").nth(2).locator("td").all_inner_texts()
+    assert "2.3 ± 1.5" in cells
+    assert "3, 1 diverged" in cells
+    assert "1 diverged comes after" not in page.inner_text("#notes")
+    assert page.locator("#matrix").is_visible()
+    matrix = page.locator("#matrix tbody tr").all_inner_texts()
+    assert len(matrix) == 3
+    assert "+10 [10, 10]" in " ".join(" ".join(matrix).split())
+    page.select_option("#problem", label="all together")
+    page.click("#runs summary")
+    assert page.locator("#runs tbody tr").count() == 19
+    assert too_wide(page) == []
+
+
+def test_what_is_compared_can_be_chosen(opened: Open, compared: Path) -> None:
+    page = opened(compared, 1400)
+    settle(page, 1)
+    page.wait_for_function("single.size === 19")  # few runs are loaded without being asked for
+    page.fill("#target", "14.5")
+    reached = page.locator("#methods td:last-child").all_inner_texts()
+    assert reached == ["3 of 3", "3 of 3", "0 of 3"]
+    seconds = page.locator("#methods tbody tr").first.locator("td").all_inner_texts()
+    assert "1 ± 0" in seconds
+    page.select_option("#axis", "calls")
+    assert page.locator("#plot .xtitle").text_content() == "calls"
+    page.fill("#smoothing", "0.5")
+    assert page.locator("#plot .ytitle").text_content() == "test loss, smoothed 0.5"
+    page.check("#single")
+    assert page.locator("#plot .scatterlayer .trace").count() == 9 + 9
+    page.uncheck("#single")
+    page.fill("#having", "t 9")
+    assert page.locator("#methods td.name").all_inner_texts() == ["BOME, T 9"]
+    page.fill("#having", "")
+    page.locator("#legend button", has_text="itd").click()
+    assert page.locator("#legend button[aria-pressed=false]").count() == 1
+    assert page.locator("#plot .scatterlayer .trace").count() == 6
+    page.click("#runs summary")
+    page.fill("#seed", "2")
+    assert page.locator("#runs tbody tr").count() == 3
+    page.locator("#runs tbody input").first.check()
+    assert page.locator("#plot .scatterlayer .trace").count() == 7
+    heading = page.locator("#runs th.sortable", has_text="test loss")
+    heading.click()
+    losses = page.locator("#runs tbody td:nth-child(7)").all_inner_texts()
+    assert losses == ["4", "14", "24"]
+    page.click("#difference summary")
+    assert "algorithm.T" in page.inner_text("#difference")
+
+
+def test_what_is_shown_is_saved(opened: Open, compared: Path) -> None:
+    page = opened(compared, 1400)
+    settle(page, 1)
+    saved = {}
+    for button in ("csv", "svg"):
+        with page.expect_download() as download:
+            page.click(f"#{button}")
+        saved[button] = Path(download.value.path()).read_text()
+    lines = saved["csv"].splitlines()
+    assert lines[0].startswith('"rank","method","test loss, mean ± sd"')
+    assert lines[1].startswith('"1","itd","2.3 ± 1.5"')
+    assert saved["svg"].startswith("<svg")
+    assert "BOME, T 9" in saved["svg"]
+
+
+def test_the_comparison_of_real_runs(
     opened: Open, pages: tuple[Path, Path, Book], tmp_path: Path
 ) -> None:
     _, root, book = pages
-    file, count = dashboard.write_comparison([root], book, tmp_path / "comparison", None)
-    for width in (1400, 400):
+    file, found = dashboard.write_comparison([root], book, tmp_path / "comparison")
+    for width in (1400, 800, 400):
         page = opened(file, width)
         settle(page, 1)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("#body tr").count() == count
-        page.select_option("#task", "toy_coreset")
-        assert page.locator("#body tr").count() == 16
-        page.fill("#setting", "task.start=2")
-        assert page.locator("#body tr").count() == 8
-        page.fill("#setting", "")
+        assert too_wide(page) == []
+        page.select_option("#problem", label="all together")
         page.select_option("#metric", "distance")
-        heading = page.locator("th.sortable", has_text="distance")
-        heading.click()
-        cells = page.locator("#body tr td:nth-child(7)").all_inner_texts()
-        assert [float(c) for c in cells] == sorted(float(c) for c in cells)
-        page.locator("#body input").nth(0).check()
-        page.locator("#body input").nth(1).check()
-        assert page.locator("#plot .scatterlayer .trace").count() == 2
-        assert page.locator("#legend span").count() == 2
-        assert "Settings that differ" in page.inner_text("#difference")
+        assert page.locator("#methods tbody tr").count() == len(found.groups)
+        assert page.locator("#plot .scatterlayer .js-line").count() > 2
+        assert too_wide(page) == []

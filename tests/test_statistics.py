@@ -23,6 +23,7 @@ from bench.reproduce.statistics import (
     seeds_needed,
     sign_test,
     student_interval,
+    student_reach,
     welch_interval,
 )
 
@@ -417,3 +418,11 @@ def test_a_slope_takes_three_places() -> None:
     assert math.isnan(loglog_slope([1.0, 2.0], [1.0, 2.0]))
     assert math.isnan(loglog_slope([1.0, 2.0, 2.0], [1.0, 2.0, 3.0]))
     assert loglog_slope([0.25, 0.5, 0.75], [0.25, 0.5, 0.75]) == pytest.approx(1.0)
+
+
+def test_the_reach_of_columns_is_that_of_their_intervals() -> None:
+    rows = np.array([[1.0, 2.0, 5.0], [2.0, 2.0, -1.0], [4.0, 2.0, 0.5]])
+    found = student_reach(rows, LEVEL)
+    for values, reach in zip(rows.T, found):
+        low, high = student_interval(values.tolist(), LEVEL)
+        assert reach == pytest.approx((high - low) / 2)

@@ -52,6 +52,27 @@ def load_book(folder: Path | None = None) -> Book:
     Raises BadSetting with file and field.
     """
     folder = folder or own_specs()
+    names = load_names(folder)
+    metrics, methods = names.metrics, names.methods
+    artifacts = {}
+    for path in sorted(folder.glob("*/[!_]*.yaml")):
+        spec = validate(Spec, _read_extended(path), path, "")
+        check_spec(spec, metrics, methods, path)
+        key = f"{path.parent.name}/{path.stem}"
+        artifacts[key] = Artifact(key, spec, path)
+    if not artifacts:
+        raise BadSetting(f"--specs {folder}: there is no <paper>/<artifact>.yaml in it")
+    for artifact in artifacts.values():
+        check_causes(artifact, artifacts)
+    return Book(artifacts, metrics, methods)
+
+
+def load_names(folder: Path | None = None) -> Book:
+    """A book without any spec: the names of metrics and methods alone, which are read sooner.
+
+    Raises BadSetting as `load_book` does.
+    """
+    folder = folder or own_specs()
     if not folder.is_dir():
         raise BadSetting(f"--specs {folder}: there is no such folder")
     named: dict[str, Any] = {}
@@ -67,17 +88,7 @@ def load_book(folder: Path | None = None) -> Book:
     }
     path, content = named["methods.yaml"]
     methods = {name: validate(Method, value, path, name) for name, value in content.items()}
-    artifacts = {}
-    for path in sorted(folder.glob("*/[!_]*.yaml")):
-        spec = validate(Spec, _read_extended(path), path, "")
-        check_spec(spec, metrics, methods, path)
-        key = f"{path.parent.name}/{path.stem}"
-        artifacts[key] = Artifact(key, spec, path)
-    if not artifacts:
-        raise BadSetting(f"--specs {folder}: there is no <paper>/<artifact>.yaml in it")
-    for artifact in artifacts.values():
-        check_causes(artifact, artifacts)
-    return Book(artifacts, metrics, methods)
+    return Book({}, metrics, methods)
 
 
 def find_artifacts(book: Book, wanted: Iterable[str]) -> list[Artifact]:

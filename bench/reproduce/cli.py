@@ -17,7 +17,7 @@ from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce import campaign_commands, judge_commands, run_commands
 from bench.reproduce import plan as plans
-from bench.reproduce.book import find_artifacts, load_book
+from bench.reproduce.book import find_artifacts, load_book, load_names
 from bench.reproduce.options import (
     FAILED,
     INTERRUPTED,
@@ -286,16 +286,35 @@ def findings(
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN_OR_FOLDER...")],
-    metric: Annotated[str | None, typer.Option(help="drawn at first; default: the task's")] = None,
+    places: Annotated[
+        list[str], typer.Argument(metavar="PLACE...", help="runs, folders of runs, sweeps, globs")
+    ],
+    metric: Annotated[str | None, typer.Option(help="shown at first; default: the task's")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SETTING=VALUE", help="only runs of which this is true; repeatable"),
+    ] = None,
     out_: Annotated[Path, typer.Option("--out", help="folder of the page")] = Path("comparison"),
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="write the table of all metrics there too")
+    ] = None,
     specs: Specs = None,
 ) -> None:
-    """Write a page that compares any runs: filter, sort, overlay curves, see settings differ."""
+    """Write a page that compares any runs: means, bands over seeds, ranks, costs to a target.
+
+    Runs that differ in their seeds only are a group. A place is a run folder, a folder of runs, a
+    sweep's folder (runs/.sweeps/...) or a glob. --where takes =, !=, <, <=, > and >=, and several
+    values: --where algorithm.T=1,10 --where 'run.steps>=500'.
+    """
     from bench.reproduce import dashboard
 
-    page, count = dashboard.write_comparison(folders, load_book(specs), out_.expanduser(), metric)
-    out.print(f"{page} ({count} runs)")
+    page, found = dashboard.write_comparison(
+        places, load_names(specs), out_.expanduser(), metric, where or []
+    )
+    if csv is not None:
+        dashboard.write_csv(found, csv.expanduser())
+        out.print(f"{csv}")
+    out.print(f"{page} ({found.title})")
 
 
 @app.command()

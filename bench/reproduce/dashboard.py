@@ -1,144 +1,365 @@
-"""The page that compares any runs: it filters, sorts, overlays curves and shows settings."""
+"""The page that compares any runs: means and bands over seeds, ranks, and methods by problems."""
 
+import csv
+import importlib.resources
+import io
+import json
 import math
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce.curves import round_coordinate
-from bench.reproduce.reading import leave_out_damaged
+from bench.reproduce import bands, grouping
+from bench.reproduce.bands import Band, MeasuredRun
+from bench.reproduce.finding import find_runs
+from bench.reproduce.grouping import Group, Grouping
 from bench.reproduce.report import copy_assets, load_templates
-from bench.reproduce.specs import Book
+from bench.reproduce.specs import Book, find_metric
+from bench.reproduce.statistics import Array
 from bench.runs.files import write_whole
-from bench.runs.folder import RunFolder, folders_below
 
-POINTS = 60  # each run's curve has at most so many
-ALL_POINTS = 100_000  # and all runs' curves of a metric have about so many, for the page's size
-LEAST_POINTS = 12
-PARTS = ("task", "algorithm", "run")  # the parts of a configuration that the page compares
-IGNORED = {"run.root", "run.force", "run.checkpoint", "run.device", "run.threads"}
+SCRIPTS = ("compare.js", "compare_plot.js", "compare_table.js", "compare.css")
+MOST_ROWS, ALL_ROWS, LEAST_ROWS = 200, 120_000, 12  # that are read: of a run, of all, of a run
+MOST_NUMBERS = 400_000  # in the page, of the groups' curves
+FILE_CHARACTERS = 1_000_000  # of a file of single runs, which the page loads when it needs them
+LOADED_AT_ONCE = 3_000_000  # characters of single runs that the page loads without being asked
 
 
-def write_comparison(
-    folders: Iterable[Path], book: Book, out: Path, metric: str | None
-) -> tuple[Path, int]:
-    """Write index.html into `out`, and give its path and the number of runs in it.
+@dataclass(frozen=True)
+class Measured:
+    """A group, its runs with what they measured, those that count, and their curves."""
 
-    metric: what is drawn at first; None: the first run's own. Raises BadSetting if a folder is not
-    there, if there are no runs, or if no run has the metric.
+    group: Group
+    runs: Sequence[MeasuredRun]
+    counted: Sequence[MeasuredRun]
+    band: Band
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: the groups, their metrics by label, and which values of these are better.
+
+    metric: the one that is shown at first. repeated: how many runs were there twice. differing:
+    the settings in which the groups differ.
     """
-    there = list(find_run_folders(folders))
-    points = max(LEAST_POINTS, min(POINTS, ALL_POINTS // max(1, len(there))))
-    runs = [entry for folder in there if (entry := try_entry(folder, points))]
-    if not runs:
-        raise BadSetting(f"{', '.join(map(str, folders))}: there is no run folder in it")
-    metrics = list(dict.fromkeys(name for run in runs for name in run["last"]))
-    if metric is not None and metric not in metrics:
-        raise BadSetting(f"--metric {metric}: the runs have {', '.join(metrics)}")
-    differing = [
-        key
-        for key in dict.fromkeys(key for run in runs for key in run["settings"])
-        if differ(run["settings"].get(key) for run in runs)
-    ]
-    common = {k: v for k, v in runs[0]["settings"].items() if k not in differing}
-    for run in runs:
-        run["settings"] = {k: v for k, v in run["settings"].items() if k in differing}
-    data = {
-        "runs": runs,
-        "metrics": {
-            name: metric_label(name, {run["task"] for run in runs}, book) for name in metrics
-        },
-        "first": metric or runs[0]["metric"],
-        "settings": differing,
-        "styles": {n: [m.colour, m.dash] for n, m in book.methods.items()},
-    }
-    copy_assets(out)
-    page = (
-        load_templates()
-        .get_template("compare.html")
-        .render(data=data, common=common, root="", title=f"{len(runs)} runs")
+
+    groups: Sequence[Measured]
+    metrics: Mapping[str, str]
+    better: Mapping[str, str]
+    metric: str
+    repeated: int
+    differing: Sequence[str]
+
+    @property
+    def count(self) -> int:
+        """The number of runs."""
+        return sum(len(one.runs) for one in self.groups)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is solved, in words, each once."""
+        return list(dict.fromkeys(one.group.problem for one in self.groups))
+
+    @property
+    def methods(self) -> list[str]:
+        """What solves it, in words, each once."""
+        return list(dict.fromkeys(one.group.method for one in self.groups))
+
+    def by_problem(self) -> dict[str, list[Measured]]:
+        """The groups of each problem."""
+        found: dict[str, list[Measured]] = {}
+        for one in self.groups:
+            found.setdefault(one.group.problem, []).append(one)
+        return found
+
+    @property
+    def title(self) -> str:
+        """What is compared, in words."""
+        words = [(self.methods, "method"), (self.problems, "problem")]
+        said = [f"{len(some):,} {word}{'s' * (len(some) != 1)}" for some, word in words]
+        return f"{' on '.join(said)}, {self.count:,} run{'s' * (self.count != 1)}"
+
+
+def compare(
+    places: Sequence[Path | str], book: Book, metric: str | None = None, where: Iterable[str] = ()
+) -> Comparison:
+    """Read the runs at these places, and group those that differ in their seeds only.
+
+    metric: what is shown at first; None: the task's own. A damaged run has a line on standard
+    error. Raises BadSetting if a place is not there, if there are no runs, or if none has the
+    metric.
+    """
+    found = find_runs(places, where)
+    points = max(LEAST_ROWS, min(MOST_ROWS, ALL_ROWS // len(found)))
+    split: Grouping = grouping.group_runs(found, book)
+    groups = []
+    for group in split.groups:
+        runs = bands.measure_group(group, points)
+        if runs:
+            some = bands.counted(runs)
+            groups.append(Measured(group, runs, some, bands.make_band(some)))
+    if not groups:
+        raise BadSetting(f"{', '.join(map(str, places))}: there is no run folder in it")
+    names = list(dict.fromkeys(name for one in groups for run in one.runs for name in run.last))
+    if metric is not None and metric not in names:
+        raise BadSetting(f"--metric {metric}: the runs have {', '.join(names)}")
+    tasks = {name: tasks_with(groups, name) for name in names}
+    return Comparison(
+        groups,
+        {name: metric_label(name, tasks[name], book) for name in names},
+        {n: bands.direction(n, tasks[n], book, (one.band for one in groups)) for n in names},
+        metric or groups[0].runs[0].metric,
+        split.repeated,
+        split.differing,
     )
-    write_whole(out / "index.html", page)
-    return out / "index.html", len(runs)
 
 
-def differ(values: Iterable[Any]) -> bool:
-    """Whether values differ; 1 and 1.0 do."""
-    each = iter(values)
-    first = next(each)
-    return any(value != first or type(value) is not type(first) for value in each)
+def tasks_with(groups: Iterable[Measured], name: str) -> set[str]:
+    """The tasks that measure a metric."""
+    return {one.group.task for one in groups if any(name in run.last for run in one.runs)}
 
 
 def metric_label(name: str, tasks: set[str], book: Book) -> str:
     """The metric's label if the tasks agree on it, or else its plain name."""
-    labels = {book.metric(task, name).label for task in tasks if name in book.metrics.get(task, {})}
-    labels |= {book.metrics["any"][name].label} if name in book.metrics["any"] else set()
-    return labels.pop() if len(labels) == 1 else name.replace("_", " ")
+    labels = {find_metric(book.metrics, task, name).label for task in tasks}
+    return labels.pop() if len(labels) == 1 else name.replace("/", " ").replace("_", " ")
 
 
-def find_run_folders(places: Iterable[Path]) -> Iterator[RunFolder]:
-    """Every run folder at or below the given places, once; raises BadSetting."""
-    seen = set()
-    for place in places:
-        if not place.is_dir():
-            raise BadSetting(f"{place}: there is no such folder")
-        for folder in folders_below(place):
-            if folder.path not in seen:
-                seen.add(folder.path)
-                yield folder
+def write_comparison(
+    places: Sequence[Path | str],
+    book: Book,
+    out: Path,
+    metric: str | None = None,
+    where: Iterable[str] = (),
+) -> tuple[Path, Comparison]:
+    """Write index.html into `out`, and give its path and what is compared; raises BadSetting.
 
-
-def try_entry(folder: RunFolder, points: int) -> dict[str, Any] | None:
-    """What the page needs of a run; None, with a line on standard error, if a file is damaged."""
-    with leave_out_damaged():
-        return run_entry(folder, points)
-    return None
-
-
-def run_entry(folder: RunFolder, points: int = POINTS) -> dict[str, Any] | None:
-    """What the page needs of a run; None if the run has not measured anything yet.
-
-    points: each curve has at most so many. Raises BadSetting or OSError if a file is damaged.
+    Single runs are in files beside it, which the page loads when it needs them.
     """
-    if not folder.name.isprintable():
-        raise BadSetting(f"{folder.path}: this is no name of a run")
-    kept = folder.history_sample(points)
-    if not kept:
-        return None
-    config = folder.config({*PARTS, "seed"})
-    summary = folder.summary() or {}
-    flat = {
-        sys.intern(key): value  # thousands of runs have the same keys
-        for key, value in list_leaves({part: config[part] for part in PARTS})
-    }
-    last = kept[-1]
-    names = [sys.intern(key) for key in last if not key.startswith(("samples/", "info/"))]
-    task, algorithm, key = folder.name.split("/")
+    found = compare(places, book, metric, where)
+    copy_assets(out)
+    for name in SCRIPTS:
+        source = importlib.resources.files("bench.reproduce") / "assets" / name
+        (out / "assets" / name).write_bytes(source.read_bytes())
+    files, size = write_single_runs(found, out / "assets")
+    data = page_data(found, book) | {"files": files, "atOnce": size <= LOADED_AT_ONCE}
+    page = load_templates().get_template("compare.html").render(
+        data=data, shared=shared_settings(found), root="", title=found.title
+    )  # fmt: skip
+    write_whole(out / "index.html", page)
+    return out / "index.html", found
+
+
+def shared_settings(found: Comparison) -> dict[str, Any]:
+    """The settings that are the same in all groups."""
+    first = found.groups[0].group.settings
+    return {k: v for k, v in first.items() if k not in found.differing}
+
+
+def page_data(found: Comparison, book: Book) -> dict[str, Any]:
+    """All that the page shows at first, as values that JSON can hold."""
+    columns = sum(len(one.band.mean) + len(one.band.reach) for one in found.groups)
+    points = max(2, MOST_NUMBERS // max(1, columns))
+    problems = {name: i for i, name in enumerate(found.problems)}
+    methods = {name: i for i, name in enumerate(found.methods)}
+    styles = grouping.method_styles([one.group for one in found.groups], book)
+    pool = Pool()
+    groups = [
+        {
+            "problem": problems[one.group.problem],
+            "method": methods[one.group.method],
+            "n": len(one.counted),
+            "states": dict(bands.count_states(one.runs)),
+            "settings": {k: v for k, v in one.group.settings.items() if k in found.differing},
+            "mean": {k: pool.add(thin(v, points)) for k, v in one.band.mean.items()},
+            "reach": {k: pool.add(thin(v, points)) for k, v in one.band.reach.items()},
+        }
+        for one in found.groups
+    ]
     return {
-        "task": task,
-        "algorithm": algorithm,
-        "key": key,
-        "seed": config["seed"],
-        "state": summary.get("status", "not finished"),
-        "metric": summary.get("metric", names[2] if len(names) > 2 else "step"),
-        "settings": {k: v for k, v in flat.items() if k not in IGNORED},
-        "last": {name: round_known(last.get(name)) for name in names},
-        "curves": {name: [round_known(row.get(name)) for row in kept] for name in names},
+        "problems": [describe_problem(name, some) for name, some in found.by_problem().items()],
+        "methods": [{"label": name, **styles[name]._asdict()} for name in methods],
+        "groups": groups,
+        "columns": pool.columns,
+        "metrics": {
+            name: {
+                "label": label,
+                "better": found.better[name],
+                "percent": is_percent(name, found, book),
+            }
+            for name, label in found.metrics.items()
+        },
+        "metric": found.metric,
+        "axes": [name for name in found.metrics if is_axis(name)],
+        "ends": {name: judge_ends(found, name) for name in found.metrics},
+        "runs": list_runs(found),
+        "differing": list(found.differing),
+        "repeated": found.repeated,
+    }  # fmt: skip
+
+
+def is_axis(name: str) -> bool:
+    """Whether curves can be drawn against a metric: it grows with every step."""
+    return name in ("step", "seconds", "cpu_seconds", "calls") or name.startswith("calls/")
+
+
+def is_percent(name: str, found: Comparison, book: Book) -> bool:
+    """Whether a metric is a fraction that is shown in per cent."""
+    tasks = tasks_with(found.groups, name)
+    return all(find_metric(book.metrics, task, name).percent for task in tasks)
+
+
+def describe_problem(name: str, groups: Iterable[Measured]) -> dict[str, Any]:
+    """A problem with its own metric and its reference lines, such as a method without tuning."""
+    runs = [run for one in groups for run in one.runs]
+    lines: dict[str, list[float]] = {}
+    for run in runs:
+        for label, value in run.references.items():
+            lines.setdefault(label, []).append(value)
+    return {
+        "label": name,
+        "metric": runs[0].metric,
+        "references": {label: round_number(sum(v) / len(v)) for label, v in lines.items()},
     }
 
 
-def round_known(x: float | None) -> float | None:
-    """A number to six significant digits; None if it is None or not finite."""
-    return None if x is None else round_coordinate(x)
+def judge_ends(found: Comparison, name: str) -> dict[str, Any]:
+    """The last values of a metric in each group, and their differences to the best of a problem.
+
+    "ranks" has the numbers of the groups of each problem, best first; it is empty where nothing
+    says what is better.
+    """
+    ends = [bands.find_end(one.counted, name) for one in found.groups]
+    differences: list[Any] = [None] * len(ends)
+    ranks = []
+    numbers = {id(one): i for i, one in enumerate(found.groups)}
+    for some in found.by_problem().values() if found.better[name] != "neither" else []:
+        inside = [numbers[id(one)] for one in some]
+        whole = [all(run.state != "diverged" for run in one.runs) for one in some]
+        places = bands.rank([ends[i] for i in inside], whole, found.better[name])
+        ranks.append([inside[k] for k in places])
+        for k in places[1:]:
+            told = bands.difference(some[k].counted, some[places[0]].counted, name)
+            differences[inside[k]] = round_all(told)
+    return {"ends": [round_all(end) for end in ends], "differences": differences, "ranks": ranks}
 
 
-def list_leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of every leaf of nested dictionaries."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from list_leaves(value, f"{path}.{key}" if path else str(key))
-    else:
-        finite = not isinstance(node, float) or math.isfinite(node)
-        yield path, node if finite else str(node)  # JSON has no word for it
+def round_all(found: Sequence[float | None] | None) -> list[Any] | None:
+    """The numbers, rounded; None if there is none."""
+    return None if found is None else [round_number(value) for value in found]
+
+
+def round_number(value: float | None) -> float | int | None:
+    """A number with six significant digits; None if it is None or not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = float(f"{value:.6g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short  # shorter in JSON
+
+
+def list_runs(found: Comparison) -> dict[str, Any]:
+    """Every run in columns: its group, folder's name, seed, state and last values."""
+    runs = [(i, run) for i, one in enumerate(found.groups) for run in one.runs]
+    return {
+        "group": [i for i, _ in runs],
+        "key": [run.run.key for _, run in runs],
+        "seed": [run.run.seed for _, run in runs],
+        "state": [run.state for _, run in runs],
+        "last": {
+            name: [round_number(run.last.get(name)) for _, run in runs] for name in found.metrics
+        },
+    }
+
+
+class Pool:
+    """Columns of numbers, each of which is kept once: all runs of a group have the same steps."""
+
+    def __init__(self) -> None:
+        self.columns: list[list[float | None]] = []
+        self.numbers: dict[bytes, int] = {}
+
+    def add(self, values: Array) -> int:
+        """The number of a column."""
+        key = values.tobytes()
+        if key not in self.numbers:
+            self.numbers[key] = len(self.columns)
+            self.columns.append(
+                [float(f"{v:.5g}") if math.isfinite(v) else None for v in values.tolist()]
+            )
+        return self.numbers[key]
+
+
+def thin(values: Array, most: int) -> Array:
+    """At most `most` of the values, evenly spread, the first and last among them."""
+    n = len(values)
+    return values if n <= most else values[[round(i * (n - 1) / (most - 1)) for i in range(most)]]
+
+
+def write_single_runs(found: Comparison, folder: Path) -> tuple[list[list[int]], int]:
+    """Write every run's own curves into scripts beside the page.
+
+    Gives for each script the groups that it has, and how many characters all have together. Those
+    of an earlier page are removed.
+    """
+    for old in folder.glob("runs-*.js"):
+        old.unlink()
+    files: list[list[int]] = [[]]
+    texts: list[str] = []
+    size = total = number = 0
+    for i, one in enumerate(found.groups):
+        pool = Pool()
+        runs = {
+            number + k: {name: pool.add(values) for name, values in run.columns.items()}
+            for k, run in enumerate(one.runs)
+        }
+        number += len(one.runs)
+        text = json.dumps({"columns": pool.columns, "runs": runs}, separators=(",", ":"))
+        if size and size + len(text) > FILE_CHARACTERS:
+            write_script(folder, len(files) - 1, texts)
+            files.append([])
+            texts, size = [], 0
+        files[-1].append(i)
+        texts.append(text)
+        size, total = size + len(text), total + len(text)
+    write_script(folder, len(files) - 1, texts)
+    return files, total
+
+
+def write_script(folder: Path, number: int, texts: Sequence[str]) -> None:
+    """Write a script that hands groups of single runs to the page."""
+    calls = "".join(f"takeRuns({text});\n" for text in texts)
+    (folder / f"runs-{number}.js").write_text(calls)
+
+
+def write_csv(found: Comparison, file: Path) -> None:
+    """Write a line for each group and metric, as programs read it; raises BadSetting."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([
+        "problem", "method", *found.differing, "metric", "n", "runs", "mean", "sd", "low", "high",
+        "rank", "difference", "difference_low", "difference_high", "pairs",
+    ])  # fmt: skip
+    for name in found.metrics:
+        told = judge_ends(found, name)
+        places = {i: k for order in told["ranks"] for k, i in enumerate(order, 1)}
+        for i, one in enumerate(found.groups):
+            mean, sd, low, high, n = told["ends"][i] or [None] * 4 + [0]
+            values = [one.group.settings.get(key) for key in found.differing]
+            writer.writerow([
+                as_cell(one.group.problem), as_cell(one.group.method), *map(as_cell, values), name,
+                n, len(one.runs), mean, sd, low, high, places.get(i),
+                *(told["differences"][i] or [None] * 4),
+            ])  # fmt: skip
+    try:
+        write_whole(file, text.getvalue())
+    except OSError as error:
+        raise BadSetting(f"--csv {file}: cannot write: {error.strerror}") from None
+
+
+def as_cell(value: Any) -> Any:
+    """A value for a table; a text that a spreadsheet would compute gets a quote before it."""
+    if isinstance(value, list):
+        return json.dumps(value)
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value

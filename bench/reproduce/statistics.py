@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ LEVEL = 0.95
 RATE = (1 - LEVEL) / 2  # the probability of a wrong verdict, at most
 FEWEST_SIGNS = 6  # with fewer values the sign test decides nothing: 1 / 2^5 is more than RATE
 MOST_SEEDS = 1000  # as many are considered in a search for the number that a claim needs
+Array = np.ndarray[Any, np.dtype[np.float64]]
 Answer = Literal["holds", "fails", "open"]
 
 
@@ -110,6 +111,15 @@ def student_interval(
     mean, (se, degrees) = float(np.mean(values)), standard_error(values, reference)
     reach = float(stdtrit(degrees, (1 + level) / 2)) * se
     return mean - reach, mean + reach
+
+
+def student_reach(values: Array, level: float) -> Array:
+    """Half the width of `student_interval` of each column; a row is a seed, and there are two."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    error: Array = np.std(values, axis=0, ddof=1) / math.sqrt(n)
+    return float(stdtrit(n - 1, (1 + level) / 2)) * error
 
 
 def standard_error(values: Sequence[float], reference: Reference = EXACT) -> tuple[float, int]:

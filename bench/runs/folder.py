@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
 from bench.runs import lock, shapes
+from bench.runs.better import Best, Better, best_of
 from bench.runs.files import (
     damaged,
     read_json,
@@ -32,7 +33,15 @@ from bench.runs.files import (
     write_sealed_json,
     write_sealed_yaml,
 )
-from bench.runs.history import History, keep_rows, read_rows, sample_rows
+from bench.runs.history import (
+    History,
+    count_rows,
+    keep_rows,
+    read_rows,
+    readable_rows,
+    rows_at,
+    sample_rows,
+)
 
 SUMMARY, STATUS, CHECKPOINT, VIEW = "summary.json", "status.json", "checkpoint.pt", "view.json"
 HISTORY, ENVIRONMENT, CONFIG = "history.jsonl", "environment.json", "config.yaml"
@@ -40,6 +49,7 @@ HISTORY, ENVIRONMENT, CONFIG = "history.jsonl", "environment.json", "config.yaml
 # process that is killed meanwhile does not leave the folder of a run that seems to have ended.
 FILES = (SUMMARY, STATUS, CHECKPOINT, VIEW, HISTORY, ENVIRONMENT, CONFIG)
 DEPTH = 12  # of a run folder below the place where it is looked for
+SWEEPS = ".sweeps"  # the folder of sweeps' own folders, beside the folders of runs
 SWEEP_SUMMARY = "sweep.summary.json"  # how each run of a sweep ended, in the sweep's own folder
 
 
@@ -144,6 +154,21 @@ class RunFolder:
         The file is read as a stream, and rows between these are not looked at. Raises BadSetting.
         """
         return sample_rows(self.path / HISTORY, most)
+
+    def history_length(self) -> int:
+        """The number of rows, without a last one that was cut short; raises BadSetting."""
+        return count_rows(self.path / HISTORY)
+
+    def history_at(self, wanted: Set[int]) -> list[dict[str, Any]]:
+        """The rows with these numbers, from 0; others are not looked at. Raises BadSetting."""
+        return rows_at(self.path / HISTORY, wanted)
+
+    def best(self, better: Mapping[str, Better]) -> dict[str, Best]:
+        """The best value so far of each of these metrics; none if the history cannot be read."""
+        try:
+            return best_of(readable_rows(self.path / HISTORY), better)
+        except (BadSetting, OSError):
+            return {}
 
     def config(self, keys: Set[str] = frozenset()) -> dict[str, Any]:
         """Every setting of the run, as config.yaml has it.
@@ -286,6 +311,28 @@ def folders_below(place: Path) -> Iterator[RunFolder]:
     for folder in sorted(_with_history(place)):
         if os.path.lexists(folder / CONFIG):
             yield folder_at(folder.absolute() if len(folder.parts) < 3 else folder)
+
+
+def runs_of_sweep(place: Path) -> Iterator[RunFolder] | None:
+    """The run folders of a sweep, given its own folder, as far as they have settings and rows.
+
+    None if the folder is not that of a sweep. Raises BadSetting if the sweep has not ended, so that
+    it does not say yet which its runs are, or if its summary is damaged.
+    """
+    file, root = place / SWEEP_SUMMARY, place.absolute().parents[1]
+    if not os.path.lexists(file):
+        if place.absolute().parent.name != SWEEPS:
+            return None
+        raise BadSetting(f"{place}: this sweep has not ended: write {root} for all runs there")
+    try:
+        names = [run["name"] for run in read_json(file, {"runs"})["runs"]]
+        for name in names:
+            if name is not None and (len(Path(name).parts) != 3 or ".." in Path(name).parts):
+                raise ValueError(f"{name!r:.40} is no name of a run")
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise BadSetting(f"{file} is damaged ({error}): write {root} for all runs there") from None
+    found = [RunFolder(root, str(Path(name))) for name in names if name is not None]
+    return (f for f in found if (f.path / CONFIG).is_file() and (f.path / HISTORY).is_file())
 
 
 def _with_history(place: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -57,17 +57,46 @@ def sample_rows(path: Path, most: int) -> list[dict[str, Any]]:
 
     Only these are parsed, and the chain of digests is not checked. Raises BadSetting.
     """
-    count, last = 0, Line(None, b"", None, cut=True)
+    count = count_rows(path)
+    return rows_at(path, spread(count, most))
+
+
+def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows that can be read, one after the other; the digests are not checked.
+
+    Raises BadSetting if the file cannot be read.
+    """
     for text in raw_lines(path):
-        count, last_text = count + 1, text
-    if not count:
-        return []
-    last = parse_line(last_text)
-    if last.row is None:
+        row = parse_line(text).row
+        if row is not None:
+            yield row
+
+
+def count_rows(path: Path) -> int:
+    """The number of rows, without a last one that was cut short; only that is parsed.
+
+    Raises BadSetting.
+    """
+    count, last = 0, b""
+    for text in raw_lines(path):
+        count, last = count + 1, text
+    if count and parse_line(last).row is None:
         count -= 1  # cut short by a kill
-    wanted = set(range(count))
-    if count > most:
-        wanted = {round(i * (count - 1) / (most - 1)) for i in range(most)}
+    return count
+
+
+def spread(count: int, most: int) -> set[int]:
+    """At most `most` of the numbers below `count`, evenly spread, the first and last among them."""
+    if count <= most:
+        return set(range(count))
+    return {round(i * (count - 1) / (most - 1)) for i in range(most)}
+
+
+def rows_at(path: Path, wanted: Set[int]) -> list[dict[str, Any]]:
+    """The rows with these numbers, from 0, as far as they are there; only these are parsed.
+
+    Raises BadSetting, which names the row, if one of them cannot be read.
+    """
     rows = []
     for i, text in enumerate(raw_lines(path)):
         if i in wanted:
