@@ -257,9 +257,9 @@ def test_check_report_record_and_findings(
     kept = reproduce("check", "mine/digits", "--variant", "paper", *results).stdout
     assert edge in " ".join(kept.split())
     listed = " ".join(reproduce("list", *results).stdout.split())
-    assert "mine/digits paper, code smoke smaller 10" in listed
-    assert "1 fails; ours: 2 holds" in listed
-    assert "At a smaller scale, of the papers' claims 1 fails; of our own checks" in listed
+    assert "mine/digits (paper, code) smoke smaller 10" in listed
+    assert "1 fail; ours: 2 hold" in listed
+    assert "At a smaller scale, of the papers' claims 1 fail; of our own checks" in listed
     same = reproduce("check", "--against-record", *results)
     assert same.returncode == 0, same.stdout
     assert reproduce(*report).returncode == 0

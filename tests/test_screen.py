@@ -1,5 +1,7 @@
 """What is told of a run: on a terminal, on standard output, and to Weights & Biases."""
 
+import io
+import json
 import sys
 import threading
 import time
@@ -8,8 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bench.runs import loggers
+from bench.runs.better import Best, Better, better_values
+from bench.runs.folder import RunFolder
 from bench.runs.loggers import About, answers, mirror
 from bench.runs.screen import Screen, show_summary, summary_line
 
@@ -96,7 +101,7 @@ def test_a_bar_knows_how_far_a_run_is() -> None:
     with screen:
         screen.show_step(30)
         screen.show_row({"loss": 0.123456, "other": 1.0})
-        assert (bar.completed, bar.fields["seen"]) == (30, "loss 0.1235")
+        assert (bar.completed, bar.fields["seen"]) == (30, "loss     0.1235")
     assert screen.bar.console.stderr
     assert screen.bar.disable == (not sys.stderr.isatty())
 
@@ -261,3 +266,88 @@ def test_a_run_that_is_refused_online_goes_on_offline(
     assert "W&B is not to be had (refused); offline now" in capsys.readouterr().err
     with pytest.raises(ArithmeticError):
         begun(Library(fails=True), monkeypatch, mode="offline")
+
+
+def rendered(screen: Screen) -> str:
+    """The bar's line in a terminal of as many columns as $COLUMNS has."""
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(screen.bar.get_renderable())
+    return console.file.getvalue().rstrip("\n")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "better", "best"),
+    [
+        ("toy_minimax/bome/key", "distance", "lower", True),
+        ("hyper_cleaning/bome/key", "test_accuracy", "higher", True),
+        ("permuted_mnist/optimistic_gd/key", "a_metric_with_a_very_long_name", "lower", False),
+        ("toy/bome/key", "loss", None, False),
+    ],
+)
+def test_the_parts_of_a_bar_keep_their_widths(
+    name: str, metric: str, better: Better | None, best: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Screen(name, 12345, 0, metric, better=better)
+    steps = screen.bar.columns[2]
+    ends = set()
+    for step, value in ((0, 1.0), (7, -1.234567e-5), (12000, None), (12345, 0.5)):
+        screen.show_step(step)
+        screen.show_row({metric: value, "step": step})
+        line = rendered(screen)
+        assert len(line) <= 80
+        assert ("best" in line) == best
+        ends.add(line.index(str(steps.render(screen.bar.tasks[0]))))
+        assert metric.replace("_", " ")[:20] in line
+    assert len(ends) == 1
+
+
+def test_a_bar_knows_the_best_value_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    screen = Screen("task/algorithm/key", 50, 20, "loss", better="lower", best=Best(0.5, 10))
+    for value, best in ((0.7, 0.5), (0.4, 0.4), (None, 0.4), (0.9, 0.4)):
+        screen.show_row({"loss": value, "step": 30})
+        assert screen.bar.tasks[0].fields["seen"].endswith(f", best {best:>10}")
+    assert screen.best == Best(0.4, 30)
+
+
+def test_metrics_stand_beside_the_best_so_far_and_over_their_references(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    last = {"step": 9, "seconds": 1.0, "test_accuracy": 0.9256, "own": 2.0}
+    references = {"test_accuracy of validation only": 0.9074, "other": 1.0}
+    show_summary(
+        summary(last=last, references=references), tmp_path, "",
+        {"test_accuracy": "higher"}, {"test_accuracy": Best(0.9301, 1480)},
+    )  # fmt: skip
+    found = [line for line in lines(capsys) if line]
+    assert found[1:6] == [
+        ["at the end", "best so far", "at step", "better is"],
+        ["test accuracy", "0.9256", "0.9301", "1,480", "higher"],
+        ["test accuracy of validation only", "0.9074"],
+        ["own", "2"],
+        ["other", "1"],
+    ]
+
+
+def test_the_best_of_a_history(tmp_path: Path) -> None:
+    rows = [
+        {"step": i, "a": a, "b": b} for i, (a, b) in enumerate([(1, 5), (3, None), (3, 2), (2, 4)])
+    ]
+    folder = RunFolder(tmp_path, "t/a/k")
+    folder.path.mkdir(parents=True)
+    better: dict[str, Better] = {"a": "higher", "b": "lower", "c": "lower"}
+    assert folder.best(better) == {}
+    file = folder.path / "history.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"step": 4, "a": 9')
+    assert folder.best(better) == {"a": Best(3, 1), "b": Best(2, 2)}
+    file.unlink()
+    file.mkdir()
+    assert folder.best(better) == {}
+
+
+def test_which_values_are_better_is_what_the_metrics_say() -> None:
+    assert better_values("hyper_cleaning")["test_accuracy"] == "higher"
+    assert better_values("toy_coreset")["distance"] == "lower"
+    assert "theta_1" not in better_values("toy_coreset")
+    assert better_values("my own") == {}

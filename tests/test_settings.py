@@ -312,3 +312,15 @@ def test_a_signature_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in range(1, 5):
         assert validate(fields, {"only_here": value}, "p")["only_here"] == value
     assert len(made) == 1
+
+
+def test_a_whole_number_may_be_written_as_a_power() -> None:
+    """Hydra reads 1e3 as a float; it is as good as 1000, and gives the same value."""
+    for kind in (Count, Natural, Seed, Count | None):
+        found = validate({"v": (kind, ...)}, {"v": 1e3}, "p")["v"]
+        assert type(found) is int
+        assert found == 1000
+    with pytest.raises(BadSetting, match=r"run\.steps=1\.5: input should be a valid integer"):
+        validate({"steps": (Count, ...)}, {"steps": 1.5}, "run")
+    with pytest.raises(BadSetting, match=r"less than or equal to 9007199254740992"):
+        validate({"steps": (Count, ...)}, {"steps": 1e300}, "run")

@@ -50,6 +50,6 @@ def test_who_makes_a_recorded_claim_is_what_the_spec_says(tmp_path: Path) -> Non
         "code": {"a": entry("fails", "us"), "gone": entry("fails", "us")},
     }
     found = empty.model_copy(update={"claims": groups})
-    assert totals.describe_verdicts(found, spec) == "1 holds, 1 fails; ours: 1 fails"
+    assert totals.describe_verdicts(found, spec) == "1 hold, 1 fail; ours: 1 fail"
     assert totals.describe_verdicts(empty, spec) == "none judged"
     assert totals.describe_verdicts(None, spec) == "-"

@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -26,9 +26,17 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]  # a momentum or a decay
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 MOST = 2**53  # what JSON and float64 carry exactly, and int64 with room to spare
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Natural = Annotated[int, Field(ge=0, le=MOST)]
-Seed = Annotated[int, Field(ge=-MOST, le=MOST)]
+
+
+def whole(value: Any) -> Any:
+    """A float without a fraction as an integer, and any other value as it is: 1e3 is 1000."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = BeforeValidator(whole)
+Count = Annotated[int, Whole, Field(ge=1, le=MOST)]
+Natural = Annotated[int, Whole, Field(ge=0, le=MOST)]
+Seed = Annotated[int, Whole, Field(ge=-MOST, le=MOST)]
 
 _models: dict[Any, tuple[type[BaseModel], dict[str, Any]]] = {}
 PACKAGES = ("tasks", "algorithms", "bench")  # where the functions are that conf/ names

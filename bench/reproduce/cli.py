@@ -45,7 +45,6 @@ from bench.reproduce.terminal import err, out
 from bench.search_path import keep_children_out
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help=(
@@ -98,9 +97,10 @@ def list_(
     from bench.reproduce import listing
 
     recorded = read_records(book, results)
-    out.print(listing.list_artifacts(artifacts, book, root, recorded))
-    out.print("\n".join(["", *listing.list_totals(artifacts, recorded)]))
-    out.print(listing.LEGEND)
+    for line in listing.list_artifacts(artifacts, book, root, recorded, out.width):
+        out.print(Text(line))
+    for line in listing.list_remarks(artifacts, recorded, out.width):
+        out.print(Text(line))
     refused = list(listing.refuse_claims(artifacts, recorded))
     for line in refused:
         err.print(Text(f"reproduce: {line}"))

@@ -1,10 +1,9 @@
-"""The table of `reproduce list`: every artifact with its budgets and how far it is."""
+"""The lines of `reproduce list`: every artifact with its budgets and how far it is."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
-
-from rich.table import Table
 
 from bench.reproduce import plan as plans
 from bench.reproduce import power, records, totals
@@ -14,36 +13,38 @@ from bench.reproduce.records import Record
 from bench.reproduce.specs import Artifact, Book
 
 Recorded = Mapping[tuple[str, str], Record]  # (artifact's id, budget) -> its record
+HEADING = ("budget", "scale", "runs", "done", "cost", "recorded claims")
+WIDTHS = (8, 9, 5, 6, 12)  # of all columns but the last
 LEGEND = (
-    "\nreproduce plan ID --budget B shows an artifact's runs, reproduce run makes them, "
-    "reproduce report draws them.\ndone: ? until one of these has looked. "
-    "cost: CPU time of all runs, start-up included; ~: an estimate."
+    "done: how many of the runs are there; ?: nobody has looked yet, which takes "
+    "reproduce plan ID --budget B.",
+    "cost: CPU time of all runs, start-up included; ~: an estimate.",
+    "claims: the papers', and ours; open: their runs are too few to say.",
+    "reproduce plan ID --budget B shows an artifact's runs, reproduce run makes them, "
+    "reproduce report draws them.",
 )
 
 
 def list_artifacts(
-    artifacts: Iterable[Artifact], book: Book, root: Path, recorded: Recorded
-) -> Table:
-    """A row for each budget of each artifact: its runs, what they cost, and its recorded claims.
+    artifacts: Iterable[Artifact], book: Book, root: Path, recorded: Recorded, width: int
+) -> Iterator[str]:
+    """A line for each artifact, and for each of its budgets: runs, cost, and recorded claims.
 
-    root: where run folders are. recorded: every record.
+    root: where run folders are. recorded: every record. width: of the lines, which go on below
+    their last column where they are longer.
     """
     names = Names(root)
-    table = Table(box=None, pad_edge=False)
-    columns = ("artifact", "variants", "budget", "scale", "runs", "done", "cost", "recorded claims")
-    for column in columns:
-        side: Literal["right", "left"] = "right" if column in ("runs", "done", "cost") else "left"
-        table.add_column(column, justify=side, no_wrap=True)
     startup = records.mean_startup(recorded.values())
+    yield "artifact (variants)"
+    yield list_line(HEADING, width)
     for artifact in artifacts:
-        for i, budget in enumerate(artifact.spec.budgets):
+        yield f"{artifact.id} ({', '.join(artifact.spec.variants)})"
+        for budget in artifact.spec.budgets:
             plan = plans.make_plan(
                 artifact, book, budget, root, names, compose=False, read=summary_or_none
             )
             record = recorded.get((artifact.id, budget))
-            table.add_row(
-                artifact.id if i == 0 else "",
-                ", ".join(artifact.spec.variants) if i == 0 else "",
+            cells = (
                 budget,
                 artifact.spec.scale(budget),
                 str(plans.count_runs(artifact, book, budget)),
@@ -51,7 +52,25 @@ def list_artifacts(
                 records.describe_cost(artifact, budget, record, startup),
                 totals.describe_verdicts(record, artifact.spec),
             )
-    return table
+            yield list_line(cells, width)
+
+
+def list_line(cells: Sequence[str], width: int) -> str:
+    """The cells of a budget under each other: words to the left, numbers to the right."""
+    budget, scale, runs, done, cost, claims = cells
+    plain = cost.removesuffix(" (measured)")  # what is no estimate is measured
+    a, b, c, d, e = WIDTHS
+    head = f"  {budget:<{a}}{scale:<{b}}{runs:>{c}}{done:>{d}}{plain:>{e}}  "
+    whole = re.sub(r"(\d) ", "\\1\xa0", claims)  # a number and its word stay in one line
+    below = " " * len(head)
+    filled = textwrap.fill(whole, width, initial_indent=head, subsequent_indent=below)
+    return filled.replace("\xa0", " ")
+
+
+def list_remarks(artifacts: Iterable[Artifact], recorded: Recorded, width: int) -> Iterator[str]:
+    """What stands below the list: totals of claims, and what the columns mean."""
+    for text in ("", *list_totals(artifacts, recorded), "", *LEGEND):
+        yield textwrap.fill(text, width, break_on_hyphens=False)
 
 
 def list_totals(artifacts: Iterable[Artifact], recorded: Recorded) -> list[str]:
@@ -63,7 +82,7 @@ def list_totals(artifacts: Iterable[Artifact], recorded: Recorded) -> list[str]:
             if record is not None:
                 found = totals.recorded_counts(record, artifact.spec)
                 counts.append((artifact.spec.scale(budget), found))
-    return totals.total_sentences(counts)
+    return totals.total_sentences(counts, totals.SHORT)
 
 
 def refuse_claims(artifacts: Iterable[Artifact], recorded: Recorded) -> Iterator[str]:

@@ -27,8 +27,23 @@ class LauncherName(StrEnum):
     slurm = "slurm"
 
 
+def complete_id(start: str) -> list[str]:
+    """The artifacts of this project, and its papers, that begin so, for the shell's completion."""
+    from bench.reproduce.book import own_specs
+
+    files = sorted(own_specs().glob("*/[!_]*.yaml"))
+    ids = [f"{file.parent.name}/{file.stem}" for file in files]
+    papers = dict.fromkeys(file.parent.name for file in files)
+    return [name for name in [*papers, *ids] if name.startswith(start)]
+
+
 Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="artifacts or papers; default: all")
+    list[str] | None,
+    typer.Argument(
+        metavar="[ID]...",
+        help="artifacts or papers; default: all",
+        autocompletion=complete_id,
+    ),
 ]
 Runs = Annotated[Path, typer.Option(help="where run folders are", envvar="BENCH_RUNS")]
 Specs = Annotated[Path | None, typer.Option(help="another folder of specs", envvar="BENCH_SPECS")]

@@ -24,6 +24,13 @@ MARKDOWN: Forms = {
     "outdated": "{} outdated",
     "not run": "{} not run",
 }
+SHORT: Forms = {
+    "holds": "{} hold",
+    "fails": "{} fail",
+    "not enough runs": "{} open",
+    "outdated": "{} outdated",
+    "not run": "{} not run",
+}
 AUTHOR_PHRASES: Mapping[Author, str] = {
     "paper": "of the papers' claims",
     "us": "of our own checks",
@@ -90,7 +97,7 @@ def recorded_counts(found: Record, spec: Spec) -> Counts:
 
 
 def describe_verdicts(found: Record | None, spec: Spec) -> str:
-    """How many of a record's claims have each verdict, in words."""
+    """How many of a record's claims have each verdict, in a few words."""
     if found is None:
         return "-"
-    return phrase_authors(recorded_counts(found, spec)) or "none judged"
+    return phrase_authors(recorded_counts(found, spec), SHORT) or "none judged"

@@ -24,6 +24,7 @@ from bench.core.settings import (
 )
 from bench.core.task import Task
 from bench.runs import stop
+from bench.runs.better import better_values
 from bench.runs.driver import OneByOne, drive, record_first_step
 from bench.runs.exit_codes import FAILED
 from bench.runs.folder import RunFolder, folder_of, reason_of
@@ -95,7 +96,7 @@ def complete(config: Any) -> dict[str, Any]:
     """A configuration with every setting checked, and defaults filled in; raises BadSetting."""
     given = validate(TOP_SETTINGS, config, "")
     return {
-        "seed": config["seed"],
+        "seed": given["seed"],
         "vectorize": list(given["vectorize"]),
         "run": validate(RUN_SETTINGS, config["run"], "run"),
         "data": validate(DATA_SETTINGS, config["data"], "data"),
@@ -153,7 +154,7 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
             if not quiet:
                 remark = "nothing to do: this run is finished (run.force=true does it again)"
                 shown = folder.shown_summary() or summary
-                show_summary(shown, folder.path, describe_code_change(config, folder) or remark)
+                show_end(shown, folder, describe_code_change(config, folder) or remark)
             return exit_code(summary)
 
         return report_end
@@ -214,5 +215,11 @@ def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
         folder.leave("failed", reason)
         raise BadSetting(f"{reason}; write run.compile=false run.force=true") from None
     if not quiet:
-        show_summary(summaries[0], folder.path)
+        show_end(summaries[0], folder)
     return exit_code(summaries[0])
+
+
+def show_end(summary: dict[str, Any], folder: RunFolder, remark: str = "") -> None:
+    """Print the end of a run, with the best that it measured; remark: a line below."""
+    better = better_values(folder.name.split("/")[0])
+    show_summary(summary, folder.path, remark, better, folder.best(better))

@@ -10,6 +10,7 @@ from bench.core.settings import build
 from bench.core.task import Task
 from bench.core.view import Heatmap, Histogram
 from bench.runs import checkpoint, machine, stop
+from bench.runs.better import better_values
 from bench.runs.environment import shares_time
 from bench.runs.exit_codes import DONE, FAILED
 from bench.runs.history import replace_nonfinite
@@ -27,7 +28,13 @@ class Recording:
         self.history = run.folder.rows()
         done = 0 if run.fresh else run.start.step
         steps, metric = self.settings["steps"], run.task.metric
-        self.screen = Screen(run.folder.name, steps, done, metric) if shown else None
+        self.screen = None
+        if shown:
+            better = better_values(run.folder.name.split("/")[0]).get(metric)
+            best = run.folder.best({metric: better}) if better else {}
+            self.screen = Screen(
+                run.folder.name, steps, done, metric, better=better, best=best.get(metric)
+            )
         self.last: dict[str, Any] = {}
         self.standing = None if run.fresh else run.start
         self.saved = time.monotonic()

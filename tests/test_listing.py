@@ -1,0 +1,47 @@
+"""The lines of `reproduce list`, and the shell's completion of what they name."""
+
+from bench.reproduce import listing
+from bench.reproduce.options import complete_id
+from bench.reproduce.records import Record
+
+LONG = "1 hold, 2 fail, 13 open, 1 outdated, 12 not run; ours: 4 hold, 3 fail, 5 outdated"
+
+
+def test_a_line_fits_a_terminal_of_80_columns() -> None:
+    cells = ("medium", "smaller", "12345", "12345", "~ 8.33 days", LONG)
+    text = listing.list_line(cells, 80)
+    lines = text.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 80
+    column = lines[0].index("1 hold")
+    for line in lines[1:]:
+        assert line[:column].isspace()
+        assert line[column].isalnum()  # a number or "ours", never a word without its number
+        assert not line[column:].startswith(("hold", "fail", "open", "outdated", "not", "run"))
+    assert " ".join(text.split()).endswith(LONG)
+    assert listing.list_line(cells, 400).count("\n") == 0
+
+
+def test_a_measured_cost_is_one_without_a_sign() -> None:
+    line = listing.list_line(("full", "paper", "9", "?", "14.4 min (measured)", "-"), 80)
+    assert line.split() == ["full", "paper", "9", "?", "14.4", "min", "-"]
+    assert len(line) < 60
+
+
+def test_the_remarks_fit_and_say_what_a_question_mark_means() -> None:
+    recorded: dict[tuple[str, str], Record] = {}
+    remarks = list(listing.list_remarks([], recorded, 80))
+    assert all(len(line) <= 80 for text in remarks for line in text.splitlines())
+    assert "?: nobody has looked yet" in " ".join(" ".join(remarks).split())
+
+
+def test_every_artifacts_own_line_fits() -> None:
+    ids = complete_id("")
+    assert "bome" in ids
+    assert "bome/fig1_coreset" in ids
+    assert max(len(f"{name} (paper, code)") for name in ids) <= 80
+
+
+def test_names_are_completed() -> None:
+    assert complete_id("stocbio/table1") == ["stocbio/table1", "stocbio/table1_logistic"]
+    assert complete_id("nothing") == []
