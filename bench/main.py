@@ -6,7 +6,11 @@ Slow modules are imported only when there is something to run, so that --help is
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from errno import ENOSPC
+from io import StringIO
+from textwrap import fill
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
@@ -53,7 +57,8 @@ def main() -> None:
         sys.exit(REFUSED)
     guard.install()
     try:
-        app()
+        with shorter_help({"--help", "-h"} & set(arguments) != set()):
+            app()
         if run_errors:
             raise run_errors.pop()
     except (HydraException, OmegaConfBaseException) as error:
@@ -68,6 +73,30 @@ def main() -> None:
             raise
         run_codes.append(PUT_OFF)
     sys.exit(max(run_codes, default=0))
+
+
+@contextmanager
+def shorter_help(asked: bool) -> Iterator[None]:
+    """A context in which Hydra's help, if it is asked for, is printed in lines of 80 characters.
+
+    Hydra lists every group of conf/. Those that nobody chooses by hand are left out: the specs of
+    the command `reproduce`, and the settings that come with a pair of task and algorithm.
+    """
+    if not asked:
+        yield
+        return
+    text = StringIO()
+    try:
+        with redirect_stdout(text):
+            yield
+    finally:
+        choices = re.sub(r"^(paper|tuned)(/\w+)*: .*\n", "", text.getvalue(), flags=re.M)
+        print(re.sub(r"^[\w/]+: .{70,}$", wrapped, choices, flags=re.M), end="")
+
+
+def wrapped(line: re.Match[str]) -> str:
+    """A long line of names in several."""
+    return fill(line[0], 80, subsequent_indent="  ", break_long_words=False)
 
 
 def report_error(error: Exception) -> int:
