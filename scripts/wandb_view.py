@@ -4,7 +4,8 @@
 
 `reproduce run ID --budget B logger=wandb` puts an artifact's runs into one W&B group. This script
 saves a workspace of the project with a panel for each metric and axis of the artifact's figure;
-runs are coloured and grouped by method. It needs WANDB_API_KEY, as it writes to the server.
+runs are coloured and grouped by row and variant. It needs WANDB_API_KEY, as it writes to the
+server.
 """
 
 import argparse
@@ -16,6 +17,9 @@ from bench.core.settings import BadSetting
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.schema import BUDGETS
 from bench.reproduce.specs import Artifact, Book
+from bench.runs.loggers import CALLS
+
+AXES = {"step": "Step", "calls": CALLS}  # W&B's names of those that it calls otherwise
 
 
 def workspace(artifact: Artifact, book: Book, budget: str, entity: str, project: str) -> Any:
@@ -34,18 +38,17 @@ def workspace(artifact: Artifact, book: Book, budget: str, entity: str, project:
             panels=[
                 wr.LinePlot(  # type: ignore[attr-defined]
                     title=label(metric),
-                    x="Step" if axis == "step" else axis,
+                    x=AXES.get(axis, axis),
                     y=[metric],
                     log_y=metric in spec.figure.log or None,
-                    groupby="algorithm._target_",
+                    groupby="label",
                     aggregate=True,
                 )
                 for metric in spec.figure.metrics
             ],
             is_open=i == 0,
         )
-        # W&B cannot sum over keys: only the report has the axis of all oracle calls together
-        for i, axis in enumerate(a for a in spec.figure.axes if a != "calls")
+        for i, axis in enumerate(spec.figure.axes)
     ]
     paper, name = artifact.id.split("/")
     runset = ws.RunsetSettings(filters=[ws.Metric("Group") == f"{paper}-{name}-{budget}"])

@@ -329,20 +329,32 @@ def test_help_imports_nothing_heavy() -> None:
     assert "bome" in done.stdout
 
 
-def test_wandb_offline_mirrors_the_history(cli: Cli, tmp_path: Path) -> None:
-    """Read back from the .wandb file with wandb's own reader."""
-    done = cli(*QUICK, "logger=wandb", WANDB_API_KEY="")
-    assert done.returncode == 0, done.stderr
-    run = folder(tmp_path)
-    (file,) = run.rglob("*.wandb")
-    reader = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
-    printed = subprocess.run(reader, capture_output=True, text=True, check=True, cwd=tmp_path)
-    records = [json.loads(line) for line in printed.stdout.splitlines()]
-    (about,) = (record["run"] for record in records if record["type"] == "run")
+def test_help_has_settings_first_and_what_people_choose(main: Main) -> None:  # noqa: F811
+    """Specs of `reproduce` and the settings of pairs are nobody's choice."""
+    shown = main("--help").out
+    assert shown.index("run:\n  steps: 500") < shown.index("Choices, written as group=choice")
+    assert "\nalgorithm: af2obo, aid_bio," in shown
+    assert "\nlogger: local, wandb\n" in shown
+    assert "hydra/sweeper: bench, optuna" in shown
+    assert not [line for line in shown.splitlines() if line.startswith(("paper", "tuned"))]
+    _, choices = shown.split("Choices, written")
+    assert max(map(len, choices.splitlines())) <= 80
+
+
+def records_as_sent(run: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    """What scripts/wandb_sync.sh would send of a run: the records of all its parts, in order, read
+    by wandb's own reader."""
+    found = []
+    for file in sorted((run / "wandb").glob("*run-*/*.wandb")):
+        reader = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
+        printed = subprocess.run(reader, capture_output=True, text=True, check=True, cwd=tmp_path)
+        found += [json.loads(line) for line in printed.stdout.splitlines()]
+    return found
+
+
+def check_mirror(run: Path, records: list[dict[str, Any]]) -> None:
+    """Hold the rows that would be sent against the run's own."""
     rows = [record["history"] for record in records if record["type"] == "history"]
-    assert (about["run_id"], about["run_group"], about["job_type"]) == (
-        run.name, "toy_minimax", "bome",
-    )  # fmt: skip
     for mine, theirs in zip(history(run), rows, strict=True):
         assert int(theirs["step"]["num"]) == mine["step"]
         for key, value in mine.items():
@@ -350,6 +362,50 @@ def test_wandb_offline_mirrors_the_history(cli: Cli, tmp_path: Path) -> None:
             for part in key.split("/") if key not in found else [key]:
                 found = found[part]
             assert found == value
+
+
+def test_wandb_offline_mirrors_the_history(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*QUICK, "logger=wandb", WANDB_API_KEY="")
+    assert done.returncode == 0, done.stderr
+    run = folder(tmp_path)
+    assert f"its files are in {run}/wandb; WANDB_API_KEY=" in done.stderr
+    records = records_as_sent(run, tmp_path)
+    (about,) = (record["run"] for record in records if record["type"] == "run")
+    assert (about["run_id"], about["run_group"], about["job_type"]) == (
+        run.name, "toy_minimax", "bome",
+    )  # fmt: skip
+    check_mirror(run, records)
+
+
+def test_a_killed_run_goes_on_and_wandb_has_every_row(cli: Cli, tmp_path: Path) -> None:
+    """W&B's own process loses the last rows of one that is killed; ours has them."""
+    command = (
+        *QUICK, "logger=wandb", "run.steps=6000", "run.every=30", "run.checkpoint=0",
+    )  # fmt: skip
+    environment = os.environ | {"BENCH_RUNS": str(tmp_path / "runs"), "WANDB_API_KEY": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench", *command], env=environment, cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        files = list((tmp_path / "runs").rglob("history.jsonl"))
+        if files and files[0].read_bytes().count(b"\n") > 20:
+            break
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    run = folder(tmp_path)
+    assert not (run / "summary.json").exists()
+    done = cli(*command, WANDB_API_KEY="")
+    assert done.returncode == 0, done.stderr
+    records = records_as_sent(run, tmp_path)
+    assert len(history(run)) == 201
+    check_mirror(run, records)
+    ends = [r["summary"]["update"] for r in records if r["type"] == "summary"]
+    (end,) = (update for update in ends if "status" in update)
+    assert end["status"] == "done"
+    assert end["best/distance"] == min(row["distance"] for row in history(run))
 
 
 def test_a_host_that_does_not_answer_is_not_waited_for() -> None:

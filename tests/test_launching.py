@@ -423,7 +423,11 @@ def test_loggers_hear_of_rows_and_of_the_end(
     monkeypatch.setattr(recording, "build", build)
     assert perform(config, quiet=True) == 0
     run = place(config)
-    assert heard == [(run.name, config, run.path), 0, 3, 6, 7, 0]
+    about, *rest = heard
+    assert about[:3] == (run.name, config, run.path)
+    assert (about.metric, about.rows, about.alone) == ("distance", (), False)
+    assert about.environment["threads"] == 1
+    assert rest == [0, 3, 6, 7, 0]
 
 
 # launchers, with jobs that only say what was done with them

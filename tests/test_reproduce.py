@@ -395,7 +395,12 @@ def test_with_wandb_an_artifacts_runs_are_one_group(
     lines = [json.loads(line) for line in printed.stdout.splitlines()]
     (about,) = (line["run"] for line in lines if line["type"] == "run")
     assert about["run_group"] == "mine-toy-smoke"
-    assert set(about["tags"]) == {"mine", "toy", "smoke"}
+    seed = about["config"]["update"]["seed"]
+    assert set(about["tags"]) == {
+        "mine", "toy", "smoke", "row=BOME", "variant=paper", f"seed={seed}",
+    }  # fmt: skip
+    assert about["display_name"] == f"BOME paper seed {seed}"
+    assert "scripts/wandb_sync.sh" in done.stderr
 
 
 @pytest.mark.parametrize(

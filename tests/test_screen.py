@@ -188,6 +188,9 @@ class Library:
 
     def __init__(self, fails: bool = False):
         self.begun: list[dict[str, Any]] = []
+        self.axes: list[Any] = []
+        self.summary: dict[str, Any] = {}
+        self.starting_step = 0  # of a run that the server knows
         self.heard: list[Any] = []
         self.fails = fails
 
@@ -201,6 +204,10 @@ class Library:
         return SimpleNamespace(
             log=lambda row, step: self.heard.append((row, step)),
             finish=lambda exit_code: self.heard.append(exit_code),
+            define_metric=lambda name, step_metric=None: self.axes.append((name, step_metric)),
+            summary=self.summary,
+            resumed=self.starting_step > 0,
+            starting_step=self.starting_step,
         )
 
 
@@ -238,14 +245,15 @@ def test_when_a_run_is_sent_at_once(
     (given,) = library.begun
     assert given.pop("settings").silent
     assert given == {
-        "project": "p", "entity": "e", "id": "key", "name": "task-algorithm-key", "group": "task",
-        "job_type": "algorithm", "tags": ["a", "b"], "config": {"seed": 1}, "dir": "folder",
+        "project": "p", "entity": "e", "id": "key", "name": "task-algorithm-key-seed1",
+        "group": "task", "job_type": "algorithm", "tags": ["a", "b", "seed=1"], "dir": "folder",
+        "config": {"seed": 1, "label": "task algorithm"},
         "mode": expected, "resume": "allow" if expected == "online" else None,
     }  # fmt: skip
     assert asked == (["https://a.example"] if mode == "auto" and key else [])
     logger.row({"step": 4, "loss": 1.0})
     logger.close(1)
-    assert library.heard == [({"step": 4, "loss": 1.0}, 4), 1]
+    assert library.heard == [({"step": 4, "loss": 1.0, "calls_total": 0}, 4), 1]
 
 
 def test_a_run_that_is_refused_online_goes_on_offline(
@@ -351,3 +359,106 @@ def test_which_values_are_better_is_what_the_metrics_say() -> None:
     assert better_values("toy_coreset")["distance"] == "lower"
     assert "theta_1" not in better_values("toy_coreset")
     assert better_values("my own") == {}
+
+
+def test_runs_of_a_group_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two variants of a row have the same job type: their names and tags tell them apart."""
+    library, labels = Library(), {"row": "BOME", "variant": "code"}
+    begun(library, monkeypatch, mode="offline", labels=labels, tags=("bome", "seed=1"))
+    (given,) = library.begun
+    assert given["name"] == "BOME code seed 1"
+    assert given["tags"] == ["bome", "seed=1", "row=BOME", "variant=code"]
+    assert given["config"]["label"] == "BOME code"
+    begun(library, monkeypatch, mode="offline", labels={"row": "x" * 80})
+    assert max(map(len, library.begun[1]["tags"])) == 64  # W&B takes no more
+
+
+def test_the_summary_has_what_runs_are_compared_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setitem(sys.modules, "wandb", library)  # type: ignore[arg-type]
+    environment = {
+        "git": {"commit": "abc", "dirty": False}, "threads": 2, "cpu_capability": "AVX2",
+        "gpu": None, "data": {"a.gz": "123"}, "packages": {"torch": "2"},
+    }  # fmt: skip
+    about = About(
+        "hyper_cleaning/bome/key", {"seed": 1}, Path("folder"), "test_accuracy", (), environment
+    )
+    logger = loggers.wandb(about, mode="offline")
+    assert library.summary == {
+        "threads": 2, "instruction_set": "AVX2", "commit": "abc", "commit_changed": False,
+        "data/a.gz": "123",
+    }  # fmt: skip
+    for step, accuracy, loss in ((0, 0.5, 3.0), (2, 0.75, 2.0), (4, 0.625, float("nan"))):
+        logger.row({
+            "step": step, "test_accuracy": accuracy, "test_loss": loss, "odd": 1.0,
+            "calls/grad_f": step, "calls/grad_g": 2 * step,
+        })  # fmt: skip
+    logger.end(summary(status="diverged", reason="x", last={"step": 4, "test_accuracy": 0.625}))
+    found = library.summary
+    assert (found["best/test_accuracy"], found["last/test_accuracy"]) == (0.75, 0.625)
+    assert found["best/test_loss"] == 2.0
+    assert "best/odd" not in found  # nothing says which of its values are good
+    assert (found["status"], found["reason"]) == ("diverged", "x")
+    assert (found["reference/no_cleaning"], found["peak_memory_mb/process"]) == (0.98765, 1234.5)
+    row, step = library.heard[1]
+    assert (step, row["calls_total"]) == (2, 6)
+    assert row["against_seconds/test_accuracy"] == row["against_calls/test_accuracy"] == 0.75
+    assert ("against_calls/*", "calls_total") in library.axes
+    assert ("against_seconds/*", "seconds") in library.axes
+
+
+@pytest.mark.parametrize(
+    ("mode", "there", "sent"),
+    [("offline", 0, [0, 2, 4]), ("online", 0, [0, 2, 4]), ("online", 3, [4])],
+)
+def test_a_run_that_goes_on_sends_the_rows_that_are_not_there(
+    mode: str, there: int, sent: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those of an earlier process, which was killed, may be lost; its unsent files have no more."""
+    library = Library()
+    library.starting_step = there
+    monkeypatch.setitem(sys.modules, "wandb", library)  # type: ignore[arg-type]
+    old, known = (tmp_path / "wandb" / f"offline-run-{k}-key" for k in range(2))
+    for part in (old, known):
+        part.mkdir(parents=True)
+    (known / "run-key.wandb.synced").touch()
+    rows = [{"step": step, "test_loss": float(step)} for step in (0, 2, 4)]
+    about = About("hyper_cleaning/a/key", {"seed": 1}, tmp_path, "test_loss", rows)
+    logger = loggers.wandb(about, mode=mode)  # type: ignore[arg-type]
+    assert [step for _, step in library.heard] == sent
+    assert (old.exists(), known.exists()) == (False, True)
+    logger.end({"status": "done", "reason": None})
+    assert library.summary["best/test_loss"] == 0.0  # of all rows
+
+
+def test_offline_it_says_where_the_files_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", Library())  # type: ignore[arg-type]
+    folders = [tmp_path / "runs" / "t" / "a" / key for key in "kl"]
+    about = About("t/a/k", {"seed": 1}, folders[0])
+    logger = loggers.wandb(about, mode="offline")
+    (folders[0] / "wandb" / "offline-run-1-k").mkdir(parents=True)
+    logger.close(0)
+    how = f"WANDB_API_KEY=... scripts/wandb_sync.sh {tmp_path / 'runs'} sends them\n"
+    said = capsys.readouterr().err
+    assert said == f"bench: W&B is offline: its files are in {folders[0]}/wandb; {how}"
+    loggers.wandb(about._replace(alone=False), mode="offline").close(0)
+    assert capsys.readouterr().err == ""  # the sweep says it once
+    loggers.tell_offline(folders[1:])
+    assert capsys.readouterr().err == ""
+    for folder in folders:
+        (folder / "wandb" / "offline-run-2").mkdir(parents=True, exist_ok=True)
+    loggers.tell_offline(folders)
+    assert "its files are in 2 run folders, in wandb/" in capsys.readouterr().err
+
+
+def test_labels_are_for_wandb_and_what_is_set_wins() -> None:
+    plain: dict[str, Any] = {"logger": {"_target_": "bench.runs.loggers.local"}}
+    loggers.set_labels(plain, {"row": "a"}, "g")
+    assert plain == {"logger": {"_target_": "bench.runs.loggers.local"}}
+    node: dict[str, Any] = {
+        "_target_": "bench.runs.loggers.wandb", "labels": None, "group": "mine",
+    }  # fmt: skip
+    loggers.set_labels({"logger": node}, {"row": "a"}, "g")
+    assert (node["labels"], node["group"]) == ({"row": "a"}, "mine")

@@ -18,6 +18,7 @@ from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.terminal import err, out
 from bench.runs.folder import RunState
+from bench.runs.loggers import tell_offline
 
 if TYPE_CHECKING:
     from bench.reproduce.records import Record
@@ -156,6 +157,8 @@ def make_runs(
             assert again is not None
             plan, chosen = again, choice.runs(again)
             bar.update(task, total=choice.count(plan))
+    if "logger=wandb" in extra:
+        tell_offline([run.folder.path for run in chosen])
     return plan
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from bench.core.settings import BadSetting
 from bench.reproduce.plan import Names, PlannedRun
 from bench.runs.folder import RunFolder, RunState
+from bench.runs.loggers import set_labels
 from bench.sweeps import jobs as job_layer
 from bench.sweeps.launchers import Launcher
 
@@ -123,6 +124,8 @@ def make_bundles(
         runs_of_notes[note] = planned
         config = names.config(planned.point, planned.seed)
         config["run"]["force"] |= planned.again
+        point = planned.point
+        set_labels(config, {"row": point.row, "variant": point.variant}, None)
         return job_layer.Job(
             {**config, "vectorize": list(vectorize)},
             RunFolder(root, planned.name),

@@ -143,9 +143,9 @@ def drive(
         if report_end is not None:
             report_end(summary)
 
-    def leave(status: str, reason: str, code: int) -> None:
+    def leave(status: str, reason: str, code: int, tell: bool = True) -> None:
         for recording in going.values():
-            recording.leave(status, reason, code)
+            recording.leave(status, reason, code, tell)
 
     try:
         with ExitStack() as bars, stop.postpone():
@@ -173,12 +173,15 @@ def drive(
         leave("interrupted", "stopped", INTERRUPTED)
         raise
     except stop.Preempted as signal:
-        leave("preempted", f"stopped by {signal.name}", PUT_OFF)
+        # who wants a run to stop says so itself
+        tell = not isinstance(signal, stop.Unwanted)
+        leave("preempted", f"stopped by {signal.name}", PUT_OFF, tell)
         raise
     except Exception as error:
         # otherwise a setting or the machine is wrong, and the run itself did not fail
         of_run = not isinstance(error, BadSetting | OSError)
         for recording in going.values():
+            recording.logger.end({"status": "failed", "reason": reason_of(error)})
             recording.logger.close(FAILED)
             if of_run:
                 recording.run.folder.leave(

@@ -1,28 +1,60 @@
 """Loggers, which get a run's rows besides its own history; one of them is Weights & Biases."""
 
+import math
 import os
+import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from bench.runs.metrics import better
+
+CALLS = "calls_total"  # of the oracle, whatever they were for
+AGAINST_SECONDS, AGAINST_CALLS = "against_seconds/", "against_calls/"
+NO_METRICS = ("step", "seconds", "cpu_seconds")
+MOST_TAG = 64  # characters that W&B takes
+ENVIRONMENT = {  # the summary's name of each part of a run's environment
+    "version": "version",
+    "threads": "threads",
+    "device": "device",
+    "gpu": "gpu",
+    "cpu": "cpu",
+    "instruction_set": "cpu_capability",
+}
+
 
 class About(NamedTuple):
-    """What a logger knows of its run."""
+    """What a logger knows of its run.
+
+    rows: those that are there already, of a run that goes on. alone: whether the run is made by
+    itself, and its logger may print; a sweep tells of all its runs together.
+    """
 
     name: str  # task/algorithm/hash
     config: dict[str, Any]
     folder: Path
+    metric: str = ""  # the one that the task watches
+    rows: Sequence[Mapping[str, Any]] = ()
+    environment: Mapping[str, Any] = MappingProxyType({})
+    alone: bool = True
+
+
+def forget(summary: Mapping[str, Any]) -> None:
+    """What a logger that keeps no summary does with it."""
 
 
 class Logger(NamedTuple):
-    """row gets each row of the run; close gets the exit code when the run ends or stops."""
+    """row gets each row of the run; end gets the summary, or at least the status and the reason,
+    when the run ends or stops; close, which comes last, gets the exit code."""
 
     row: Callable[[dict[str, Any]], None]
     close: Callable[[int], None]
+    end: Callable[[Mapping[str, Any]], None] = forget
 
 
 def local(about: About) -> Logger:
@@ -37,14 +69,20 @@ def wandb(
     mode: Literal["auto", "online", "offline"] = "auto",
     group: str | None = None,
     tags: tuple[str, ...] = (),
+    labels: dict[str, str] | None = None,
 ) -> Logger:
     """Weights & Biases: job type = algorithm, id = the run's hash, group = the task by default.
 
-    Because of the id, a run that goes on is the same W&B run. Each row has its step, so that parts
-    of a run merge when they are synced. mode: "auto" is online if WANDB_API_KEY is set and the host
-    answers within two seconds (W&B itself would wait for minutes), otherwise offline. Files go to
-    <run folder>/wandb. If the network fails later, the run goes on: scripts/wandb_sync.sh sends
-    from the disk what was not sent.
+    labels: what tells the run from others of its group, such as its row and variant in an artifact;
+    with the seed they are its name and, as row=BOME, tags. A sweep and `reproduce run` set them.
+
+    Because of the id, a run that goes on is the same W&B run. It sends all rows again that W&B
+    lacks, since a killed process loses its last ones.
+
+    mode: "auto" is online if WANDB_API_KEY is set and the host answers within two seconds (W&B
+    itself would wait for minutes), otherwise offline. Files go to <run folder>/wandb. If the
+    network fails later, the run goes on: scripts/wandb_sync.sh sends from the disk what was not
+    sent.
     """
     import wandb as library
 
@@ -55,17 +93,23 @@ def wandb(
         chosen: Literal["online", "offline"] = "online" if online else "offline"
     else:
         chosen = mode
+    seed = about.config["seed"]
+    named = labels or {}
+    plain = f"{task}-{algorithm}-{key}"
+    label = " ".join(named.values()) or f"{task} {algorithm}"
+    marks = [f"{name}={value}"[:MOST_TAG] for name, value in {**named, "seed": seed}.items()]
+    older = unsent_parts(about.folder)
 
     def begin(mode: Literal["online", "offline"]) -> library.Run:
         return library.init(
             project=project,
             entity=entity,
             id=key,
-            name=f"{task}-{algorithm}-{key}",
+            name=f"{label} seed {seed}" if named else f"{plain}-seed{seed}",
             group=group or task,
             job_type=algorithm,
-            tags=list(tags),
-            config=about.config,
+            tags=list(dict.fromkeys([*tags, *marks])),
+            config={**about.config, "label": label},
             dir=str(about.folder),
             mode=mode,
             resume="allow" if mode == "online" else None,
@@ -78,14 +122,121 @@ def wandb(
         if chosen == "offline":
             raise
         print(f"bench: W&B is not to be had ({error}); offline now", file=sys.stderr)
-        run = begin("offline")
-    return mirror(
-        lambda row: run.log(row, step=row["step"]), lambda code: run.finish(exit_code=code)
-    )
+        chosen = "offline"
+        run = begin(chosen)
+    best = Best(task)
+
+    def log(row: Mapping[str, Any]) -> None:
+        best.add(row)
+        run.log(with_axes(row, about.metric), step=row["step"])
+
+    def end(summary: Mapping[str, Any]) -> None:
+        run.summary.update({**best.values, **flat_summary(summary)})
+
+    def finish(code: int) -> None:
+        run.finish(exit_code=code)
+        if chosen == "offline" and about.alone:
+            tell_offline([about.folder])
+
+    define_axes(run)
+    run.summary.update(flat_environment(about.environment))
+    known = run.starting_step if chosen == "online" and run.resumed else 0
+    for row in about.rows:
+        if row["step"] >= known:
+            log(row)
+        else:
+            best.add(row)
+    for part in older:  # this one has their rows too
+        shutil.rmtree(part, ignore_errors=True)
+    return mirror(log, finish, end)
+
+
+class Best:
+    """The best value so far of each metric of which it is known what is good, by best/METRIC."""
+
+    def __init__(self, task: str):
+        self.task = task
+        self.values: dict[str, float] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take note of a row."""
+        for key, value in row.items():
+            if "/" in key or key in NO_METRICS or value is None or not math.isfinite(value):
+                continue
+            good, there = better(self.task, key), self.values.get(f"best/{key}")
+            above = there is not None and value > there
+            if good != "neither" and (there is None or above == (good == "higher")):
+                self.values[f"best/{key}"] = value
+
+
+def define_axes(run: Any) -> None:
+    """Let W&B draw the watched metric against seconds and against all calls of the oracle too."""
+    for axis in ("step", "seconds", "cpu_seconds", CALLS):
+        run.define_metric(axis)
+    run.define_metric(f"{AGAINST_SECONDS}*", step_metric="seconds")
+    run.define_metric(f"{AGAINST_CALLS}*", step_metric=CALLS)
+
+
+def with_axes(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """A row as W&B gets it: with the sum of all calls, and the watched metric for the two axes."""
+    found = {key: value for key, value in row.items() if value is not None}
+    found[CALLS] = sum(value for key, value in row.items() if key.startswith("calls/"))
+    if metric in found:
+        found |= {f"{axis}{metric}": found[metric] for axis in (AGAINST_SECONDS, AGAINST_CALLS)}
+    return found
+
+
+def flat_environment(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a run's environment may explain a difference: code, threads, processor and data."""
+    found = {name: environment.get(key) for name, key in ENVIRONMENT.items()}
+    git, data = environment.get("git") or {}, environment.get("data") or {}
+    found |= {"commit": git.get("commit"), "commit_changed": git.get("dirty")}
+    found |= {f"data/{file}": checksum for file, checksum in data.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def flat_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary of a run, with its last row, as values that W&B can sort by."""
+    found = {key: summary.get(key) for key in ("status", "reason")}
+    for part, before in (("last", "last/"), ("references", "reference/")):
+        found |= {f"{before}{key}": value for key, value in summary.get(part, {}).items()}
+    memory = summary.get("peak_memory_mb") or {}
+    found |= {f"peak_memory_mb/{kind}": value for kind, value in memory.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def unsent_parts(folder: Path) -> list[Path]:
+    """The folders below a run's own that W&B wrote offline, and that were not sent since."""
+    parts = sorted((folder / "wandb").glob("offline-run-*"))
+    return [part for part in parts if not any(part.glob("*.synced"))]
+
+
+def tell_offline(folders: Sequence[Path]) -> None:
+    """Print where the files of runs are that W&B does not have, and what sends them, if any are."""
+    there = [folder for folder in folders if unsent_parts(folder)]
+    if there:
+        where = f"{there[0]}/wandb" if len(there) == 1 else f"{len(there)} run folders, in wandb/"
+        root = there[0].parents[2]
+        print(
+            f"bench: W&B is offline: its files are in {where}; WANDB_API_KEY=... "
+            f"scripts/wandb_sync.sh {root} sends them",
+            file=sys.stderr,
+        )
+
+
+def set_labels(config: dict[str, Any], labels: Mapping[str, str], group: str | None) -> None:
+    """Name a run for W&B within a group, if W&B is its logger; what the settings say wins."""
+    node = config.get("logger", {})
+    if node.get("_target_") == f"{__name__}.{wandb.__name__}":
+        node["labels"] = node["labels"] or dict(labels)
+        node["group"] = node["group"] or group
 
 
 def mirror(
-    log: Callable[[dict[str, Any]], None], finish: Callable[[int], None], within: float = 60.0
+    log: Callable[[dict[str, Any]], None],
+    finish: Callable[[int], None],
+    end: Callable[[Mapping[str, Any]], None] = forget,
+    within: float = 60.0,
 ) -> Logger:
     """A logger that prints its first failure and goes on.
 
@@ -104,20 +255,28 @@ def mirror(
         except Exception as error:
             tell(error)
 
+    def keep(summary: Mapping[str, Any]) -> None:
+        try:
+            end(summary)
+        except Exception as error:
+            tell(error)
+
     def close(code: int) -> None:
-        def end() -> None:
+        def finish_now() -> None:
             try:
                 finish(code)
             except Exception as error:
                 tell(error)
 
-        thread = threading.Thread(target=end, daemon=True)  # since sending cannot be interrupted
+        thread = threading.Thread(
+            target=finish_now, daemon=True
+        )  # since sending cannot be interrupted
         thread.start()
         thread.join(within)
         if thread.is_alive():
             tell(f"not all was sent within {within:g} s")
 
-    return Logger(row, close)
+    return Logger(row, close, keep)
 
 
 def answers(url: str, within: float = 2.0) -> bool:

@@ -2,11 +2,12 @@
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from bench.core.loop import Diverged, Standing
-from bench.core.settings import build
+from bench.core.settings import BadSetting, build
 from bench.core.task import Task
 from bench.core.view import Heatmap, Histogram
 from bench.runs import checkpoint, machine, stop
@@ -39,7 +40,13 @@ class Recording:
         self.standing = None if run.fresh else run.start
         self.saved = time.monotonic()
         self.began = machine.usage() if run.fresh else None  # None: part of it was made before
-        about = About(run.folder.name, run.config, run.folder.path)
+        rows = () if run.fresh else run.folder.history()
+        environment: dict[str, Any] = {}
+        with suppress(BadSetting):  # a logger then has less to tell
+            environment = run.folder.environment()
+        about = About(
+            run.folder.name, run.config, run.folder.path, metric, rows, environment, alone=shown
+        )
         self.logger: Logger = build(run.config["logger"], about)
 
     def add_row(self, values: dict[str, Any]) -> None:
@@ -67,13 +74,18 @@ class Recording:
         if (wait == 0 and at_row) or (wait > 0 and time.monotonic() - self.saved >= wait):
             self.save(s)
 
-    def leave(self, status: str, reason: str, code: int) -> None:
-        """Save a run that stops before its end, so that it can go on later."""
+    def leave(self, status: str, reason: str, code: int, tell: bool = True) -> None:
+        """Save a run that stops before its end, so that it can go on later.
+
+        tell: print a line that says so.
+        """
         self.save(self.standing)
         where = self.standing.step if self.standing else 0
         self.run.folder.leave(status, reason, step=where)
+        self.logger.end({"status": status, "reason": reason})
         self.logger.close(code)
-        print(f"bench: {reason} at step {where}; the same command goes on", file=sys.stderr)
+        if tell:
+            print(f"bench: {reason} at step {where}; the same command goes on", file=sys.stderr)
 
     def others_cores(self) -> float | None:
         """How many cores were busy beside the run; None for a run that was made in parts."""
@@ -108,8 +120,11 @@ class Recording:
             summary["amortised"] = True
         seen = None if isinstance(end, Diverged) else view(task, end)
         with stop.postpone():
-            run.folder.end(summary, None if seen is None else asdict(seen))
+            # a process that is killed before the summary is there comes back here, so that the
+            # logger gets all
+            self.logger.end(summary)
             self.logger.close(exit_code(summary))
+            run.folder.end(summary, None if seen is None else asdict(seen))
         return summary
 
 

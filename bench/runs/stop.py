@@ -14,6 +14,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 _asked: list[int] = []  # the signals that have come
 _postponed: list[bool] = [False]  # whether a signal is only noted now
+_watches: list[Callable[[], str | None]] = []  # of the run that goes on
 
 
 class Preempted(BaseException):
@@ -24,10 +25,35 @@ class Preempted(BaseException):
         self.name = signal.Signals(number).name
 
 
+class Unwanted(Preempted):
+    """Whoever watches the run wants it to stop; the reason is in place of a signal's name."""
+
+    def __init__(self, name: str):
+        BaseException.__init__(self, name)
+        self.name = name
+
+
 def raise_if_asked() -> None:
-    """Raise Preempted if a signal has come."""
+    """Raise Preempted if a signal has come, and Unwanted if the run is watched and to stop."""
     if _asked:
         raise Preempted(_asked[0])
+    for watch in _watches:
+        why = watch()
+        if why is not None:
+            raise Unwanted(why)
+
+
+@contextmanager
+def watched(watch: Callable[[], str | None]) -> Iterator[None]:
+    """A context in which `watch` is called between chunks of steps, off the clock of the run.
+
+    watch: says why the run is to stop, or None.
+    """
+    _watches.append(watch)
+    try:
+        yield
+    finally:
+        _watches.remove(watch)
 
 
 @contextmanager
