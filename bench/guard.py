@@ -7,7 +7,7 @@ settings below. Tasks, algorithms, loggers and launchers are checked by bench.co
 """
 
 from collections.abc import Iterator
-from functools import wraps
+from functools import cache, wraps
 from importlib.resources import files
 from operator import itemgetter
 from typing import Any
@@ -33,7 +33,12 @@ FILLED = (  # by Hydra
     "job.override_dirname",
 )
 OF_PLACES = "write run.root=... for where run folders go"
-ADVICE = {"run": OF_PLACES, "sweep": OF_PLACES, "output_subdir": OF_PLACES}
+ADVICE = {
+    "run": OF_PLACES,
+    "sweep": OF_PLACES,
+    "output_subdir": OF_PLACES,
+    "sweeper": "hydra/sweeper=optuna is the one that has settings",
+}
 
 _defaults: dict[bool, dict[str, Any]] = {}  # of Hydra's node: with our configuration, without
 
@@ -107,8 +112,11 @@ def refuse_foreign(cfg: DictConfig, own: dict[str, Any]) -> None:
     wrong = refusal(found)
     if wrong is not None:
         raise HydraException(wrong)
+    own, free = with_search(node, own)
     for path, value in differing(node, own):
-        if not within(path, FREE + FILLED):
+        # Hydra would call what a _target_ names, also within the settings of its sweeper
+        special = path.startswith("sweeper.") and "._" in path
+        if special or not within(path, free + FILLED):
             advice = ADVICE.get(path.partition(".")[0], "leave it out")
             raise HydraException(f"hydra.{path}={value}: a configuration cannot set this; {advice}")
         if not within(path, FILLED[1:]) and (wrong := refusal(value, f"hydra.{path}")) is not None:
@@ -117,6 +125,29 @@ def refuse_foreign(cfg: DictConfig, own: dict[str, Any]) -> None:
     names = verbose if isinstance(verbose, list) else [verbose]
     if not all(isinstance(name, bool | str) for name in names):
         raise HydraException(f"hydra.verbose={verbose}: write true, or a list of names")
+
+
+def with_search(
+    node: dict[str, Any], own: dict[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What Hydra's node has to be, and what a configuration may choose in it.
+
+    A sweeper's settings are free only if it is the search by optuna, hydra/sweeper=optuna.
+    """
+    search = own_search()
+    sweeper = node.get("sweeper")
+    if not isinstance(sweeper, dict) or sweeper.get("_target_") != search["_target_"]:
+        return own, FREE
+    more = tuple(f"sweeper.{key}" for key in search if key != "_target_")
+    return {**own, "sweeper": search}, FREE + more
+
+
+@cache
+def own_search() -> dict[str, Any]:
+    """The search by optuna as this project's own file has it."""
+    text = files("conf").joinpath("hydra", "sweeper", "optuna.yaml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
 
 
 def differing(node: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, Any]]:

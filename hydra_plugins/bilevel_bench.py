@@ -1,4 +1,4 @@
-"""The sweeper of `bench -m`. Hydra finds it here, because it looks for plugins in this package."""
+"""The sweepers of `bench -m`. Hydra finds them, because it looks for plugins in this package."""
 
 import sys
 from typing import Any
@@ -7,8 +7,9 @@ from typing import Any
 # at that moment, gets the class that Hydra compares with; one in another module would not.
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 MANY = 100  # from so many runs on, planning takes long enough to announce it
 
@@ -33,9 +34,44 @@ class Sweep(BasicSweeper):
         assert self.config is not None
         loader = self.hydra_context.config_loader
         parser = OverridesParser.create(config_loader=loader)
-        (overrides,) = self.split_arguments(parser.parse_overrides(arguments), None)
+        parsed = parser.parse_overrides(arguments)
+        for override in parsed:
+            if override.is_interval_sweep():
+                raise HydraException(
+                    f"{override.input_line}: write hydra/sweeper=optuna to search an interval, or "
+                    "values with commas between them to try all"
+                )
+        (overrides,) = self.split_arguments(parsed, None)
         if len(overrides) >= MANY:
             print(f"bench: planning {len(overrides):,} runs", file=sys.stderr)
         from bench.sweeps.sweep import Composer, run_sweep  # slow to import
 
         run_codes.append(run_sweep(Composer(loader, self.config), overrides, self.config))
+
+
+class OptunaSweep(BasicSweeper):
+    """The sweeper `optuna`: a search, which bench.sweeps.tuning makes."""
+
+    def __init__(self, **settings: Any):
+        """settings: as conf/hydra/sweeper/optuna.yaml has them; read where they are used."""
+        super().__init__(max_batch_size=None)
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.hydra_context = hydra_context
+        self.config = config
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from bench.main import run_codes
+        from bench.sweeps.space import parser, read_space
+        from bench.sweeps.sweep import Composer  # slow to import
+        from bench.sweeps.tuning import run_search
+
+        assert self.hydra_context is not None
+        assert self.config is not None
+        loader = self.hydra_context.config_loader
+        parsed = OverridesParser.create(config_loader=loader).parse_overrides(arguments)
+        params = OmegaConf.to_container(self.config.hydra.sweeper.params)
+        space = read_space(parsed, params, parser(loader))
+        run_codes.append(run_search(Composer(loader, self.config), space, self.config))

@@ -83,7 +83,30 @@ REFUSED: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("path", "value", "where"), REFUSED, ids=str)
 def test_everything_else_is_refused_by_its_name(path: str, value: Any, where: str) -> None:
-    assert refused(path, value) == (f"hydra.{where}: a configuration cannot set this; leave it out")
+    advice = guard.ADVICE["sweeper"] if path.startswith("sweeper") else "leave it out"
+    assert refused(path, value) == f"hydra.{where}: a configuration cannot set this; {advice}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where"),
+    [
+        ("n_trials", 3, ""),
+        ("metric", "objective", ""),
+        ("params", {"algorithm": {"outer_lr": "interval(0, 1)"}, "a.b": "choice(1, 2)"}, ""),
+        ("nothing", 3, "nothing=3"),
+        ("params", {"a": {"_target_": "os.mkdir"}}, "params.a._target_=os.mkdir"),
+        ("params", {"a": [{"_target_": "os.mkdir"}]}, "params.a.0._target_=os.mkdir"),
+        ("params", {"_args_": [1]}, "params._args_.0=1"),
+        ("max_batch_size", 3, "max_batch_size=3"),
+    ],
+)
+def test_the_search_has_settings_of_ours_and_calls_nothing(
+    key: str, value: Any, where: str
+) -> None:
+    said = refused("sweeper", {**guard.own_search(), key: value})
+    assert (said.partition(": a conf")[0] if said else "") == (where and f"hydra.sweeper.{where}")
+    secret = refused("sweeper", {**guard.own_search(), "params": {"a": "${oc.env:HOME}"}})
+    assert "may be interpolated" in secret
 
 
 def test_what_is_left_out_is_a_change_too() -> None:

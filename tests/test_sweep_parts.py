@@ -1,6 +1,7 @@
 """A sweep's parts, each by itself: what is planned, what became of a run, what is told of all."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,10 @@ def made(folder: RunFolder) -> RunFolder:
 
 
 def config(**run: Any) -> Config:
-    return {"seed": 0, "vectorize": [], "run": {"force": False, "threads": 8, **run}}
+    logger = {"_target_": "bench.runs.loggers.local"}
+    return {
+        "seed": 0, "vectorize": [], "logger": logger, "run": {"force": False, "threads": 8, **run},
+    }  # fmt: skip
 
 
 def end(folder: RunFolder, status: str, reason: str | None = None) -> None:
@@ -264,9 +268,11 @@ def shown(ends: list[Outcome], folder: Path, capsys: pytest.CaptureFixture[str])
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_table_of_few_shows_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_few_shows_all_that_is_to_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ends = [
-        Outcome(0, "seed=0", "n0", "done", None),
+        Outcome(0, "seed=0", "n0", "skipped", "its code has changed"),
         Outcome(1, "seed=1", "n1", "diverged", "x is [gone]"),
         Outcome(2, "seed=2", None, "refused", "no number"),
     ]
@@ -274,17 +280,20 @@ def test_a_table_of_few_shows_all(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert title.strip() == str(tmp_path / "s")
     assert heads.split() == ["#", "run", "status", "reason"]
     assert [row.split(maxsplit=3) for row in rows] == [
-        ["0", "seed=0", "done"], ["1", "seed=1", "diverged", rows[1].split(maxsplit=3)[3]],
+        ["0", "seed=0", "skipped", rows[0].split(maxsplit=3)[3]],
+        ["1", "seed=1", "diverged", rows[1].split(maxsplit=3)[3]],
         ["2", "seed=2", "refused", rows[2].split(maxsplit=3)[3]],
     ]  # fmt: skip
     assert "x is [gone]" in rows[1]
-    assert counted == "3 runs: 1 done, 1 diverged, 1 refused"
+    assert counted == "3 runs: 1 skipped, 1 diverged, 1 refused"
     assert hint == "run.retry_failed=true tries failed and diverged ones again"
     assert read_json(tmp_path / "s" / "sweep.summary.json") == {
-        "counts": {"done": 1, "diverged": 1, "refused": 1},
+        "counts": {"skipped": 1, "diverged": 1, "refused": 1},
         "code": 1,
         "runs": [end._asdict() for end in ends],
     }
+    well = [Outcome(0, "seed=0", "n0", "done", None), Outcome(1, "seed=1", "n1", "skipped", None)]
+    assert shown(well, tmp_path / "s", capsys) == ["2 runs: 1 done, 1 skipped"]
 
 
 def test_words_below_a_table_are_plain_on_a_terminal_too(
@@ -419,7 +428,9 @@ def test_a_sweep_makes_what_is_not_there(
     assert not notes.exists()
     told = capsys.readouterr()
     assert told.err == "bench: seed=1: seed=1: bad\n"
-    assert told.out.splitlines()[:2] == ["t/a/n0: d 0", "t/a/n3: d 3"]  # a line as each is over
+    first, second = told.out.splitlines()[:2]  # a line as each is over, with its place among all
+    assert re.fullmatch(r"run 4 of 5, \d+ s left: t/a/n0: d 0", first)
+    assert second == "run 5 of 5: t/a/n3: d 3"
 
 
 def test_workers_of_a_sweep_share_the_cores(
@@ -506,7 +517,8 @@ def test_lanes_that_are_over_have_a_line_each(
 
     whole.happens = both
     assert whole() == exit_codes.FAILED
-    assert capsys.readouterr().out.splitlines()[:2] == ["t/a/n0: d 0", "t/a/n3: d 3"]
+    said = capsys.readouterr().out.splitlines()[:2]
+    assert [line.partition(": ")[2] for line in said] == ["t/a/n0: d 0", "t/a/n3: d 3"]
 
 
 @pytest.fixture

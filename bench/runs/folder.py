@@ -91,6 +91,11 @@ class RunFolder:
         """The checkpoint's file, which need not exist."""
         return self.path / CHECKPOINT
 
+    @property
+    def history_file(self) -> Path:
+        """The history's file, which need not exist."""
+        return self.path / HISTORY
+
     def state(self) -> RunState:
         """What became of the run; raises BadSetting if its summary is damaged."""
         summary = self.summary()

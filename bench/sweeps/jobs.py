@@ -9,12 +9,14 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
+from bench.runs import stop
 from bench.runs.folder import LOST, RunFolder, RunState, reason_of
 from bench.runs.lock import Busy
 
@@ -30,6 +32,8 @@ class Job(NamedTuple):
     since: int = 0  # when the jobs were started, in ns on the clock of the file system
     log: Path | None = None  # gets the output of the process meanwhile; None: it is not redirected
     own_process: bool = False  # its process must have made no other run: memory is measured
+    # asked between chunks of steps why the run is to stop; None: it goes on (bench.sweeps.pruning)
+    watch: Callable[[RunFolder], str | None] | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -97,7 +101,12 @@ def make_one(job: Job) -> None:
     config = config_to_start(job)
     job.note.write_text("")
     try:
-        perform(config, quiet=True)
+        with ExitStack() as watching:
+            if job.watch is not None:
+                watching.enter_context(stop.watched(partial(job.watch, job.folder)))
+            perform(config, quiet=True)
+    except stop.Unwanted as why:
+        job.write_note("pruned", f"stopped by {why.name}")
     except Busy as error:
         job.write_note("busy", str(error))
     except BadSetting as error:

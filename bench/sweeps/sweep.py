@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +26,9 @@ from bench.runs import exit_codes, stop
 from bench.runs.files import write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import describe_code_change, earlier_end, place, resolve
+from bench.runs.loggers import set_labels, tell_offline
 from bench.runs.screen import summary_line
+from bench.sweeps.closing import Made, labels_of, print_closing, varied_settings
 from bench.sweeps.jobs import Job
 
 GOOD = ("done", "skipped")
@@ -175,12 +178,17 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     write_whole(folder / "multirun.yaml", OmegaConf.to_yaml(master))
     begun = (folder / "multirun.yaml").stat().st_mtime_ns
     share_threads(runs, overrides[0], launcher.workers)
+    settings = varied_settings(overrides)
+    for run in runs:
+        if run.config is not None:
+            set_labels(run.config, labels_of(settings[run.number]), f"sweep {folder.name}")
+    progress = Overall(len(runs), len(runs) - len(jobs))
     try:
-        with stop.heed(), progress_bar("runs", len(jobs)) as bar:
+        with stop.heed(), progress.bar as bar:
 
             def report_end(job: Job) -> None:
                 for each in job.all:
-                    print(outcome_line(each), flush=True)
+                    print(progress.line(outcome_line(each)), flush=True)
                     bar.advance(bar.task_ids[0])
 
             if jobs:
@@ -188,8 +196,37 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     finally:
         outcomes = [ends[run.number] or outcome_of(run, jobs[run.number]) for run in runs]
         print_table(outcomes, folder)
+        made = [Made(settings[run.number], run.folder) for run in runs if run.folder is not None]
+        print_closing(made, folder)
+        tell_offline([run.folder.path for run in runs if run.folder is not None])
         shutil.rmtree(notes, ignore_errors=True)
     return exit_code_of_sweep(outcomes)
+
+
+class Overall:
+    """How far a sweep is: a bar on a terminal, and a number before each run's line."""
+
+    def __init__(self, runs: int, over: int, what: str = "run"):
+        """runs: of the whole sweep. over: how many of them have ended before. what: each is."""
+        self.runs, self.over, self.before, self.what = runs, over, over, what
+        self.begin = time.monotonic()
+        self.bar = progress_bar(f"{what}s", runs, over)
+
+    def line(self, text: str) -> str:
+        """The line of a run that is over, with its place among all, and the time left by the mean
+        of those that were made."""
+        self.over += 1
+        left = self.runs - self.over
+        each = (time.monotonic() - self.begin) / (self.over - self.before)
+        rest = f", {rough_time(left * each)} left" if left else ""
+        return f"{self.what} {self.over} of {self.runs}{rest}: {text}"
+
+
+def rough_time(seconds: float) -> str:
+    """A time in one unit, for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def progress_bar(what: str, total: int, done: int = 0) -> Progress:
@@ -267,11 +304,16 @@ def skip_repeated(runs: Sequence[SweepRun], ends: dict[int, Outcome | None]) -> 
 
 def share_threads(runs: Sequence[SweepRun], overrides: Sequence[str], workers: int) -> None:
     """Lower run.threads so that all workers fit on the cores, unless the command line sets it."""
+    for run in runs:
+        if run.config is not None:
+            share_threads_of(run.config, overrides, workers)
+
+
+def share_threads_of(config: dict[str, Any], overrides: Sequence[str], workers: int) -> None:
+    """Lower run.threads of one run likewise."""
     if workers > 1 and not any(o.startswith("run.threads=") for o in overrides):
         most = max(1, len(os.sched_getaffinity(0)) // workers)
-        for run in runs:
-            if run.config is not None:
-                run.config["run"]["threads"] = min(run.config["run"]["threads"], most)
+        config["run"]["threads"] = min(config["run"]["threads"], most)
 
 
 def bundle_lanes(jobs: Sequence[Job]) -> list[Job]:
@@ -304,7 +346,8 @@ def exit_code_of_sweep(ends: Sequence[Outcome]) -> int:
 def print_table(ends: Sequence[Outcome], folder: Path, most: int = 30) -> None:
     """Print the outcomes of a sweep, and write them into its folder for other programs.
 
-    most: with more runs than this, only those that are neither done nor skipped are listed.
+    Runs that are done, or were before, are in the closing table. most: so many others are listed,
+    and of those that were skipped for a reason, if the sweep has no more runs than that.
     """
     counts = Counter(end.status for end in ends)
     summary = {
@@ -314,7 +357,8 @@ def print_table(ends: Sequence[Outcome], folder: Path, most: int = 30) -> None:
     }
     with suppress(OSError):
         write_json(folder / SWEEP_SUMMARY, summary)
-    shown = [end for end in ends if len(ends) <= most or end.status not in GOOD]
+    few = len(ends) <= most
+    shown = [end for end in ends if end.status not in GOOD or (few and end.reason)]
     rows = Table(title=str(folder), title_justify="left", box=None)
     for column in ("#", "run", "status", "reason"):
         rows.add_column(column, overflow="fold")
@@ -325,7 +369,7 @@ def print_table(ends: Sequence[Outcome], folder: Path, most: int = 30) -> None:
         console.print(rows)
     if len(shown) > most:
         console.print(f"... and {len(shown) - most} more in {folder / SWEEP_SUMMARY}")
-    if len(ends) > most:
+    if not few:
         older = Counter(end.reason for end in ends if end.status == "skipped" and end.reason)
         for reason, count in older.items():
             console.print(f"{count} skipped: {reason}")

@@ -94,6 +94,25 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+_kept: list[list[Worker]] = []  # the workers that stay between calls of make_with_workers
+
+
+@contextmanager
+def keep_workers() -> Iterator[None]:
+    """A context in which the workers of one `make_with_workers` make the jobs of the next one too.
+
+    It is for jobs that come a few at a time: a worker takes seconds to start.
+    """
+    workers: list[Worker] = []
+    _kept.append(workers)
+    try:
+        yield
+    finally:
+        _kept.pop()
+        for worker in workers:
+            worker.dismiss()
+
+
 def make_with_workers(jobs: Sequence[Job], count: int, report_end: Callable[[Job], None]) -> None:
     """Make all jobs, `count` at a time; `report_end` gets each that is over, whatever came of it.
 
@@ -103,7 +122,8 @@ def make_with_workers(jobs: Sequence[Job], count: int, report_end: Callable[[Job
     settle_waiting()
     waiting, failures = deque(jobs), Counter[Path]()
     alone = deque[Job]()  # jobs whose process was killed
-    workers: list[Worker] = []
+    workers = _kept[-1] if _kept else []
+    well = False
     try:
         while waiting or alone or any(worker.job for worker in workers):
             going = sum(worker.job is not None for worker in workers)
@@ -127,10 +147,13 @@ def make_with_workers(jobs: Sequence[Job], count: int, report_end: Callable[[Job
                     alone.append(job)
                 else:
                     report_end(job)
-        for worker in workers:
-            worker.dismiss()
+        well = True
     finally:
-        stop_workers(workers)
+        if not well:
+            stop_workers(workers)
+        elif not _kept:
+            for worker in workers:
+                worker.dismiss()
 
 
 def hand_out(job: Job, workers: list[Worker]) -> None:

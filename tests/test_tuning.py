@@ -1,0 +1,351 @@
+"""`hydra/sweeper=optuna`: its space, what it finds, that it goes on after a kill, its refusals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.bilevel.aid import aid_cg
+from bench.core.loop import run
+from bench.core.settings import BadSetting
+from bench.core.task import Context
+from bench.numerics.descent import descent
+from bench.runs import stop
+from bench.runs.files import read_json
+from bench.sweeps import pruning, search
+from bench.sweeps.space import Choice, Interval, Range, Space, parser, read_space
+from bench.sweeps.workers import make_with_workers
+from tasks.quadratic import quadratic
+from tests.conftest import ROOT
+from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
+
+optuna = pytest.importorskip("optuna")
+parse = parser(None)
+
+
+def space(*overrides: str, params: Any = None) -> Space:
+    return read_space([parse(text) for text in overrides], params, parse)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("interval(1e-3,1)", Interval(0.001, 1.0, log=False, whole=False)),
+        ("tag(log,interval(1e-3,1))", Interval(0.001, 1.0, log=True, whole=False)),
+        ("int(interval(1,9))", Interval(1, 9, log=False, whole=True)),
+        ("tag(log,int(interval(1,9)))", Interval(1, 9, log=True, whole=True)),
+        ("choice(1,b,b)", Choice(("1", "b"))),
+        ("1,b", Choice(("1", "b"))),
+        ("range(1,6,2)", Range(("1", "3", "5"))),
+        ("range(0,1,.5)", Range(("0.0", "0.5"))),
+    ],
+)
+def test_a_space_in_hydras_words(text: str, part: Any) -> None:
+    found = space(f"a.b={text}", "task=t")
+    assert found == Space({"a.b": part}, ("task=t",))
+    assert space(params={"a.b": text, "task": "t"}) == found
+    assert space(params={"a": {"b": text}, "task": "t"}) == found
+    box = part.distribution()
+    for k in range(5):
+        sampler = optuna.samplers.RandomSampler(k)
+        value = optuna.create_study(sampler=sampler).ask({"a.b": box}).params["a.b"]
+        written = part.text(value)
+        if isinstance(part, Interval):
+            assert part.low <= float(written) <= part.high
+            assert len(written) < 12
+        else:
+            assert written in part.texts
+
+
+def test_the_command_line_wins_over_params() -> None:
+    params = {"a": "interval(0,1)", "b": "choice(1,2)"}
+    found = space("a=3", "b=choice(4,5)", params=params)
+    assert found == Space({"b": Choice(("4", "5"))}, ("a=3",))
+    assert found.overrides({"b": "5"}) == ["a=3", "b=5"]
+
+
+def test_corners_have_every_choice_and_every_end() -> None:
+    found = space("a=choice(x,y,z)", "b=interval(0,1)")
+    assert list(found.corners()) == [
+        {"a": "x", "b": "0.0"}, {"a": "y", "b": "1.0"}, {"a": "z", "b": "1.0"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "params", "said"),
+    [
+        (["a=1"], None, "there is nothing to search; write for example"),
+        (["a=tag(foo,interval(0,1))"], None, "a=tag(foo,interval(0,1)): the only tag is log"),
+        (["a=tag(log,interval(0,1))"], None, "for numbers above 0"),
+        (["a=interval(1,0)"], None, "finite numbers a < b"),
+        (["a=interval(0,inf)"], None, "finite numbers a < b"),
+        (["a=tag(log,choice(1,2))"], None, "a tag is for interval(a, b); there is interval"),
+        (["a=shuffle(range(3))"], None, "an order is of no use"),
+        (["a=range(3,1)"], None, "the space is empty"),
+        (["seed=0,1"], None, "seed=0,1: the seed is not searched; write hydra.sweeper.seeds=3"),
+        ([], {"a": "uniform(0,1)"}, "hydra.sweeper.params.a=uniform(0,1): no such space; there is"),
+        ([], ["a"], "hydra.sweeper.params=['a']: write settings and their spaces"),
+    ],
+)
+def test_a_space_that_is_not_known_is_refused(overrides: list[str], params: Any, said: str) -> None:
+    with pytest.raises(BadSetting) as told:
+        space(*overrides, params=params)
+    assert said in str(told.value)
+
+
+QUADRATIC = (
+    "task=quadratic", "algorithm=aid_cg", "algorithm.inner_lr=1.0", "algorithm.T=40",
+    "run.threads=1", "run.steps=20",
+)  # fmt: skip
+SEARCH = ("-m", "hydra/sweeper=optuna", "hydra/launcher=here", *QUADRATIC)
+STEP = "algorithm.outer_lr=tag(log,interval(0.05,1))"
+
+
+def best_step() -> float:
+    """The step with which 20 steps of AID-CG lead to the smallest hypergradient."""
+    task = quadratic(Context(dtype=torch.float32))
+    found = []
+    for lr in np.linspace(0.28, 0.34, 25):
+        rows: list[dict[str, Any]] = []
+        method = aid_cg(descent(), outer_lr=float(lr), inner_lr=1.0, T=40)
+        run(task, method, seed=0, steps=20, every=20, on_row=rows.append, now=time.perf_counter)
+        found.append((rows[-1]["hypergradient_norm"], float(lr)))
+    return min(found)[1]
+
+
+def folder(root: Path) -> Path:
+    (found,) = (root / ".sweeps").iterdir()
+    return found
+
+
+def ends(root: Path) -> dict[str, str]:
+    """What became of each run of the only search."""
+    return {r["words"]: r["status"] for r in read_json(folder(root) / "sweep.summary.json")["runs"]}
+
+
+def test_it_finds_the_best_step_of_the_quadratic(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    said = main(*SEARCH, "run.every=20", STEP, "hydra.sweeper.n_trials=30")
+    assert said.code == 0, said.err
+    best = float(said.out.splitlines()[-1].rpartition("=")[2])
+    assert best == pytest.approx(best_step(), rel=0.05)
+    assert "30 trials: 30 done" in said.out
+    assert f"reproduce compare {folder(tmp_path / 'runs')}" in said.out
+    again = main(*SEARCH, "run.every=20", STEP, "hydra.sweeper.n_trials=30")
+    assert again.out.splitlines()[-1] == said.out.splitlines()[-1]
+    assert set(ends(tmp_path / "runs").values()) == {"skipped"}
+
+
+def test_it_goes_on_after_a_kill_as_if_nothing_had_been(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Killed in the middle of a trial, with a last line of the journal cut short."""
+    step = "algorithm.outer_lr=tag(log,interval(0.01,0.1))"
+    command = (*SEARCH, "run.every=20", step, "hydra.sweeper.n_trials=8", "run.steps=200")
+    killed = tmp_path / "runs"
+    environment = os.environ | {"BENCH_RUNS": str(killed)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench", *command], env=environment, cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while len(list(killed.rglob("summary.json"))) < 3 and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    made = {file: file.stat().st_mtime_ns for file in killed.rglob("summary.json")}
+    assert 3 <= len(made) < 8
+    journal = folder(killed) / "optuna.journal"
+    with journal.open("ab") as file:
+        file.write(b'{"op_code":5,"wor')
+    said = main(*command)
+    assert said.code == 0, said.err
+    assert "8 trials: 8 done" in said.out
+    assert {file: file.stat().st_mtime_ns for file in made} == made
+    names = {file.parent.name for file in killed.rglob("summary.json")}
+    assert len(names) == 8
+    killed.rename(tmp_path / "killed")
+    main(*command)
+    assert {file.parent.name for file in killed.rglob("summary.json")} == names
+
+
+def by_step(words: str) -> float:
+    return float(words.rpartition("=")[2])
+
+
+def test_worse_trials_stop_early_and_their_runs_may_go_on(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """By rows of the run alone; a trial that was stopped is a run that was stopped."""
+    command = (
+        *SEARCH, "run.every=2", "algorithm.outer_lr=interval(0.01,0.1)",
+        "hydra.sweeper.n_trials=6", "hydra.sweeper.pruner=halving", "hydra.sweeper.sampler=random",
+    )  # fmt: skip
+    said = main(*command)
+    assert said.code == 0, said.err
+    found = ends(tmp_path / "runs")
+    assert set(found.values()) == {"done", "pruned"}
+    stopped = [words for words, status in found.items() if status == "pruned"]
+    best = said.out.splitlines()[-1].split()[-1]  # larger steps are better here
+    assert best == max(found, key=by_step)
+    assert "pruned at step" in said.out
+    assert said.err == ""
+    alone = main(*QUADRATIC, "run.every=2", stopped[0])
+    assert alone.code == 0, alone.err
+
+
+def test_a_trial_of_several_seeds_and_a_step_that_diverges(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = (
+        *SEARCH, "run.every=20", "algorithm.outer_lr=choice(0.1,1e30)", "hydra.sweeper.n_trials=5",
+        "hydra.sweeper.seeds=2", "hydra.sweeper.n_jobs=2", "hydra.sweeper.metric=objective",
+        "seed=7",
+    )  # fmt: skip
+    said = main(*command)
+    assert said.code == 0, said.err
+    found = ends(tmp_path / "runs")
+    assert found["algorithm.outer_lr=1e+30 seed=7"] == "diverged"
+    assert {key for key in found if "=0.1 " in key} == {
+        "algorithm.outer_lr=0.1 seed=7", "algorithm.outer_lr=0.1 seed=8",
+    }  # fmt: skip
+    assert "quadratic: objective, lower is better, best first; mean ± sd over seeds" in said.out
+    more = main(*command[:-1], "seed=7", "hydra.sweeper.n_trials=6")
+    assert "trial 6 of 6: algorithm" in more.out
+    assert "trial 5 of" not in more.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("algorithm.outer_lr=uniform(0,1)",), "uniform"),
+        (("algorithm.outer_lr=tag(foo,interval(0,1))",), "the only tag is log"),
+        (("algorithm.nothing=interval(0,1)",), "algorithm.nothing"),
+        (("algorithm.T=interval(1,5)",), "algorithm.T=1.0"),
+        (("algorithm.outer_lr=interval(-1,1)",), "algorithm.outer_lr=-1.0"),
+        (("algorithm=choice(aid_cg,nothing)",), "algorithm=nothing"),
+        ((STEP, "hydra.sweeper.metric=nothing"), "hydra.sweeper.metric=nothing: no such setting"),
+        ((STEP, "hydra.sweeper.n_trials=0"), "hydra.sweeper.n_trials=0"),
+        ((STEP, "hydra.sweeper.sampler=x"), "hydra.sweeper.sampler=x"),
+        ((STEP, "+hydra.sweeper.nothing=1"), "hydra.sweeper.nothing=1: a configuration cannot"),
+        ((STEP, "vectorize=[seed]"), "vectorize=['seed']: a search makes one run"),
+        (
+            ("task=toy_coreset", STEP, "hydra.sweeper.metric=theta_1"),
+            "hydra.sweeper.direction: nothing says which values of theta_1",
+        ),
+        (
+            (STEP, "+hydra.sweeper.params={x: {_target_: os.mkdir, path: x}}"),
+            "hydra.sweeper.params.x._target_=os.mkdir: a configuration cannot set this",
+        ),
+        ((STEP, "hydra.sweeper._target_=os.mkdir"), "hydra.sweeper._target_"),
+    ],
+)
+def test_what_is_not_known_is_refused_in_one_line(
+    arguments: tuple[str, ...],
+    said: str,
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    told = main(*SEARCH, *arguments)
+    assert (told.code, told.err.count("\n"), told.out) == (2, 1, "")
+    assert said in told.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interval_without_a_search_names_the_search(main: Main) -> None:  # noqa: F811
+    told = main("-m", *QUADRATIC, STEP)
+    assert told.code == 2
+    assert told.err == f"bench: {STEP}: write hydra/sweeper=optuna to search an interval, or " + (
+        "values with commas between them to try all\n"
+    )
+
+
+def test_without_optuna_it_says_how_to_get_it(
+    main: Main,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    told = main(*SEARCH, STEP)
+    assert told.code == 2
+    assert told.err.startswith(
+        "bench: hydra/sweeper=optuna: optuna is not installed; write uv sync"
+    )
+
+
+def test_a_space_from_a_file(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    """As templates of the field have it: an experiment of one's own with its sweeper."""
+    own = tmp_path / "own" / "experiment"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text(
+        "# @package _global_\n"
+        "hydra: {sweeper: {n_trials: 2, params: {algorithm.outer_lr: 'interval(0.1, 0.2)'}}}\n"
+    )
+    place = f"--config-dir={tmp_path / 'own'}"
+    said = main(SEARCH[0], place, *SEARCH[1:], "experiment=mine", "run.every=20")
+    assert said.code == 0, said.err
+    assert "2 trials: 2 done" in said.out
+    alone = main("-m", place, "experiment=mine", *QUADRATIC)
+    assert "cannot set this; hydra/sweeper=optuna is the one that has settings" in alone.err
+    params = "+hydra.sweeper.params={algorithm.outer_lr: 'interval(0.1, 0.2)'}"
+    again = main(*SEARCH, params, "run.every=20", "hydra.sweeper.n_trials=2")
+    assert again.out.splitlines()[-1] == said.out.splitlines()[-1].replace(" experiment=mine", "")
+
+
+def test_a_damaged_journal_is_refused_and_kept(tmp_path: Path) -> None:
+    journal = tmp_path / "optuna.journal"
+    journal.write_text("nothing\n{}\n")
+    with pytest.raises(BadSetting, match=r"optuna\.journal is damaged"):
+        pruning.storage_of(journal)
+    assert journal.read_text() == "nothing\n{}\n"
+    journal.write_text("whole\ncut")
+    pruning.mend(journal)
+    assert journal.read_text() == "whole\n"
+    pruning.mend(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_run_that_nobody_wants_stops_as_if_by_a_signal() -> None:
+    with stop.watched(lambda: None):
+        stop.raise_if_asked()
+    with stop.watched(lambda: "the pruner"), pytest.raises(stop.Preempted) as why:
+        stop.raise_if_asked()
+    assert why.value.name == "the pruner"
+    stop.raise_if_asked()
+
+
+def test_a_search_of_which_all_diverges_has_failed() -> None:
+    def code(*statuses: str) -> int:
+        outcome = search.sweep.Outcome
+        return search.exit_code([outcome(0, "", "", status, None) for status in statuses])
+
+    assert code("done", "pruned", "diverged") == 0
+    assert code("diverged", "diverged", "pruned") == 1
+    assert code("done", "failed") == 1
+    assert code("done", "preempted") == 75
+    assert code("refused") == 2
+
+
+def test_workers_may_stay_for_the_next_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.sweeps import workers
+
+    class Fake:
+        dismissed, job = 0, None
+
+        def dismiss(self) -> None:
+            Fake.dismissed += 1
+
+    with workers.keep_workers():
+        workers._kept[-1].append(Fake())  # type: ignore[arg-type]
+        make_with_workers([], 1, lambda job: None)
+        assert Fake.dismissed == 0
+    assert Fake.dismissed == 1
+    assert workers._kept == []
