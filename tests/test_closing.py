@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from bench.runs.better import better
 from bench.runs.folder import RunFolder
-from bench.runs.metrics import better
 from bench.sweeps import sweep
 from bench.sweeps.closing import (
     Kind,

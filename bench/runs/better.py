@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 Better = Literal["higher", "lower"]
+Way = Literal["higher", "lower", "neither"]
 
 
 class Best(NamedTuple):
@@ -21,9 +22,28 @@ class Best(NamedTuple):
 @cache
 def better_values(task: str) -> Mapping[str, Better]:
     """For each metric of a task whether higher or lower values are better, where this is known."""
+    return {name: m["better"] for name, m in _listed().get(task, {}).items() if "better" in m}
+
+
+def better(task: str, metric: str) -> Way:
+    """Whether higher or lower values of a metric are better, one that every task has included.
+
+    task: the name of the task's function. "neither" is also the answer for a metric that the file
+    does not list.
+    """
+    about = _listed().get(task, {}).get(metric) or _listed()["any"].get(metric, {})
+    found: Way = about.get("better", "neither")
+    return found
+
+
+@cache
+def _listed() -> dict[str, dict[str, Any]]:
+    """The file: task -> metric -> what is said of it."""
     text = (Path(str(files("conf"))) / "paper" / "metrics.yaml").read_text()
-    known: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return {name: m["better"] for name, m in known.get(task, {}).items() if "better" in m}
+    found: dict[str, dict[str, Any]] = yaml.load(
+        text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
+    return found
 
 
 def improves(value: Any, best: Best | None, better: Better) -> bool:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from bench.runs.metrics import better
+from bench.runs.better import better
 
 CALLS = "calls_total"  # of the oracle, whatever they were for
 AGAINST_SECONDS, AGAINST_CALLS = "against_seconds/", "against_calls/"

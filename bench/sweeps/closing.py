@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.core.settings import BadSetting
+from bench.runs.better import Way, better
 from bench.runs.folder import RunFolder
-from bench.runs.metrics import Better, better
 
 MOST = 30  # settings that are listed
 SEED = "seed"
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
 
     task: str
     metric: str
-    good: Better
+    good: Way
 
 
 def varied_settings(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
@@ -84,7 +84,7 @@ def labels_of(settings: Mapping[str, str]) -> dict[str, str]:
     return {word: settings[key] for key, word in words.items()}
 
 
-def gather(made: Sequence[Made], asked: tuple[str, Better] | None = None) -> dict[Kind, list[Row]]:
+def gather(made: Sequence[Made], asked: tuple[str, Way] | None = None) -> dict[Kind, list[Row]]:
     """The rows of each table, those whose runs are all done first, and the best of these first.
 
     asked: the metric, and which of its values are good; by default the one that the task watches.
@@ -170,7 +170,7 @@ def print_closing(
     made: Sequence[Made],
     folder: Path,
     most: int = MOST,
-    asked: tuple[str, Better] | None = None,
+    asked: tuple[str, Way] | None = None,
 ) -> None:
     """Print a table for each task and metric, and the command that shows the curves.
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bench.core.settings import BadSetting
 from bench.runs import exit_codes, stop
+from bench.runs.better import Way
 from bench.runs.files import write_json
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import place, resolve
 from bench.runs.loggers import set_labels, tell_offline
-from bench.runs.metrics import Better
 from bench.sweeps import sweep
 from bench.sweeps.closing import Made, labels_of, print_closing
 from bench.sweeps.jobs import Job
@@ -57,7 +57,7 @@ class Aim(NamedTuple):
     direction: Direction
 
     @property
-    def good(self) -> Better:
+    def good(self) -> Way:
         return "higher" if self.direction == "maximize" else "lower"
 
     @property

@@ -19,8 +19,8 @@ from bench.core.settings import (
     validate,
 )
 from bench.runs import lock
+from bench.runs.better import better
 from bench.runs.launch import place, resolve
-from bench.runs.metrics import better
 from bench.runs.name import hash_of, meaning_of
 from bench.sweeps.launchers import Launcher
 from bench.sweeps.pruning import Direction, Pruner
