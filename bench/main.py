@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bench import about, guard
+from bench.core.packages import listed
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
 from bench.runs.waiting import settle_waiting
 from bench.search_path import keep_children_out
@@ -48,6 +49,8 @@ def main() -> None:
         print(about.version_line())
         return
     keep_children_out()
+    for line in listed().left_out:
+        refuse(line)
     if any(
         a[:3] == "--e" and "--experimental-rerun".startswith(a.partition("=")[0]) for a in arguments
     ):
@@ -115,7 +118,7 @@ def report_error(error: Exception) -> int:
 
 
 def refuse(line: str) -> None:
-    """Print why nothing was run, on standard error."""
+    """Print why something is not done, on standard error."""
     print(f"bench: {line}", file=sys.stderr)
 
 

@@ -1,4 +1,7 @@
-"""The sweepers of `bench -m`. Hydra finds them, because it looks for plugins in this package."""
+"""The sweepers of `bench -m`, and where Hydra looks for configurations besides conf/.
+
+Hydra finds them here, because it looks for plugins in this package.
+"""
 
 import sys
 from typing import Any
@@ -6,10 +9,14 @@ from typing import Any
 # Hydra imports its own plugins a second time: an import at the top of this file, which Hydra reads
 # at that moment, gets the class that Hydra compares with; one in another module would not.
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+
+from bench.core.packages import listed
 
 MANY = 100  # from so many runs on, planning takes long enough to announce it
 
@@ -75,3 +82,11 @@ class OptunaSweep(BasicSweeper):
         params = OmegaConf.to_container(self.config.hydra.sweeper.params)
         space = read_space(parsed, params, parser(loader))
         run_codes.append(run_search(Composer(loader, self.config), space, self.config))
+
+
+class Packages(SearchPathPlugin):
+    """Adds the configurations of the packages that the user's environment lists, after our own."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for package in listed().packages:  # a folder, as a module would be imported for it
+            search_path.append(f"package {package.name}", f"file://{package.conf}")

@@ -173,3 +173,22 @@ def test_a_job_that_hits_its_limit_goes_on_in_the_next(
     (environment,) = (tmp_path / "runs").rglob("environment.json")
     assert json.loads(environment.read_text())["continued"]
     assert_as_undisturbed(cli, tmp_path, *arguments)
+
+
+def test_jobs_find_packages_of_ones_own_and_nothing_in_the_current_folder(tmp_path: Path) -> None:
+    """Though that folder has packages that are called like ours."""
+    there, mark = tmp_path / "there", tmp_path / "executed"
+    for package in ("tasks", "conf", "submitit"):
+        (there / package).mkdir(parents=True)
+        (there / package / "__init__.py").write_text(f"open({str(mark)!r}, 'w')")
+    outside = ROOT / "tests" / "outside" / "src"
+    variables = os.environ | {
+        "BENCH_RUNS": str(tmp_path / "runs"),
+        "BENCH_PACKAGES": "ridge_bench",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, outside))),
+    }
+    command = [sys.executable, "-m", "bench", *SLURM, "experiment=ridge_quick", "seed=0,1"]
+    done = subprocess.run(command, cwd=there, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 runs: 2 done" in done.stdout
+    assert not mark.exists()

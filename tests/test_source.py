@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.core.settings import PACKAGES
+from bench.core.packages import PACKAGES
 from bench.runs import launch
 from bench.runs import source as sources
 from bench.runs.folder import RunFolder

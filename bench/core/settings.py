@@ -20,6 +20,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from bench.core.packages import PACKAGES, TAKEN, VARIABLE, Package, listed, package_of
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -39,7 +41,6 @@ Natural = Annotated[int, Whole, Field(ge=0, le=MOST)]
 Seed = Annotated[int, Whole, Field(ge=-MOST, le=MOST)]
 
 _models: dict[Any, tuple[type[BaseModel], dict[str, Any]]] = {}
-PACKAGES = ("tasks", "algorithms", "bench")  # where the functions are that conf/ names
 
 
 class BadSetting(Exception):
@@ -206,23 +207,67 @@ def current_spelling(path: str, known: Iterable[str] = ("outer_lr",)) -> str | N
 def locate(target: Any, path: str) -> Callable[..., Any]:
     """The function or dataclass named `package.module.name`, if a file of conf/ names it.
 
-    Nothing else is ever imported or called because a configuration says so: a file of conf/ makes a
-    function a choice. `check_settings` sees to it that it is a choice of the right group.
+    Nothing else is ever imported or called because a configuration says so: a file of this
+    project's conf/, or of that of a package which the user's environment lists, makes a function a
+    choice. `check_settings` sees to it that it is a choice of the right group.
     path: where the name stands in the configuration, for messages. Raises BadSetting.
     """
     module_name, _, name = str(target).rpartition(".")
     here = f"{path}._target_={target}"
     if not isinstance(target, str) or target not in named_in_conf():
-        raise BadSetting(f"{here}: only functions that a file of conf/ names may be called")
+        raise BadSetting(
+            f"{here}: only functions that a file of conf/ names may be called{hint(target)}"
+        )
+    package = package_of(target)
+    if package is not None:
+        return import_outside(package, module_name, name, here)
     function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
     return function
 
 
-@cache
+def import_outside(package: Package, module_name: str, name: str, here: str) -> Callable[..., Any]:
+    """A function of a package of the user's own; raises BadSetting if the package is broken."""
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
+        hints_of(function)
+    except (Exception, SystemExit) as error:
+        raise BadSetting(
+            f"{here}: {package.shown} cannot be used: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; repair it in {package.folder}"
+        ) from error
+    return function
+
+
+def hint(target: Any) -> str:
+    """What to do about a function of a package that the environment does not list, if it is one."""
+    package = str(target).partition(".")[0]
+    if not isinstance(target, str) or not package.isidentifier() or package in TAKEN:
+        return ""
+    if package_of(target) is not None:
+        return f"; no file of {package}'s conf/ names this one"
+    return f"; {package} is not installed as a package of the bench, nor listed in {VARIABLE}"
+
+
 def named_in_conf() -> frozenset[str]:
-    """The path of each function of this project that a file of its own conf/ names."""
-    named = re.compile(rf"^ *_target_: ((?:{'|'.join(PACKAGES)})[.][\w.]+) *$", re.M)
-    texts = [file.read_text() for file in Path(str(files("conf"))).rglob("*.yaml")]
+    """The path of each function that a configuration may name.
+
+    These are functions of this project that a file of its own conf/ names, and those of each
+    listed package that a file of that package's conf/ names.
+    """
+    return _named_in_conf(listed().packages)
+
+
+@cache
+def _named_in_conf(outside: tuple[Package, ...]) -> frozenset[str]:
+    """The paths of this project and of these packages."""
+    found = named_below(Path(str(files("conf"))), PACKAGES)
+    return found.union(*(named_below(package.conf, (package.name,)) for package in outside))
+
+
+def named_below(conf: Path, packages: tuple[str, ...]) -> frozenset[str]:
+    """The path of each function of these packages that a file below a folder names."""
+    named = re.compile(rf"^ *_target_: ((?:{'|'.join(packages)})[.][\w.]+) *$", re.M)
+    texts = [file.read_text() for file in conf.rglob("*.yaml")]
     return frozenset(target for text in texts for target in named.findall(text))
 
 

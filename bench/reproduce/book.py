@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
+from rich.text import Text
 
+from bench.core.packages import listed
 from bench.core.settings import BadSetting
 from bench.reproduce.claim_kinds import Between, First, Slope, WithinPublished
 from bench.reproduce.claim_rules import find_fault
@@ -25,6 +27,7 @@ from bench.reproduce.specs import (
     find_metric,
     grid_paths,
 )
+from bench.reproduce.terminal import err
 
 
 class UniqueKeys(yaml.SafeLoader):
@@ -45,26 +48,15 @@ def own_specs() -> Path:
     return Path(str(files("conf"))) / "paper"
 
 
-def load_book(folder: Path | None = None) -> Book:
-    """Every spec under `folder` (default: this project's), checked.
+def load_book(folder: Path | None = None, outside: bool = True) -> Book:
+    """Every spec under `folder` (default: this project's and those of listed packages), checked.
 
-    metrics.yaml and methods.yaml come from the folder if it has them, or else from this project's.
-    Raises BadSetting with file and field.
+    metrics.yaml and methods.yaml come from the folder if it has them, or else from this project's;
+    those of listed packages are added. outside: whether listed packages count at all. A package
+    with a wrong file has a line on standard error, and is left out. Raises BadSetting with file and
+    field.
     """
-    folder = folder or own_specs()
-    names = load_names(folder)
-    metrics, methods = names.metrics, names.methods
-    artifacts = {}
-    for path in sorted(folder.glob("*/[!_]*.yaml")):
-        spec = validate(Spec, _read_extended(path), path, "")
-        check_spec(spec, metrics, methods, path)
-        key = f"{path.parent.name}/{path.stem}"
-        artifacts[key] = Artifact(key, spec, path)
-    if not artifacts:
-        raise BadSetting(f"--specs {folder}: there is no <paper>/<artifact>.yaml in it")
-    for artifact in artifacts.values():
-        check_causes(artifact, artifacts)
-    return Book(artifacts, metrics, methods)
+    return _load(folder, outside, specs=True)
 
 
 def load_names(folder: Path | None = None) -> Book:
@@ -72,23 +64,93 @@ def load_names(folder: Path | None = None) -> Book:
 
     Raises BadSetting as `load_book` does.
     """
-    folder = folder or own_specs()
-    if not folder.is_dir():
+    return _load(folder, outside=True, specs=False)
+
+
+def _load(folder: Path | None, outside: bool, specs: bool) -> Book:
+    """What `load_book` gives, without specs if these are not asked for."""
+    if folder is not None and not folder.is_dir():
         raise BadSetting(f"--specs {folder}: there is no such folder")
-    named: dict[str, Any] = {}
-    for file in ("metrics.yaml", "methods.yaml"):
-        path = folder / file if (folder / file).is_file() else own_specs() / file
-        named[file] = (path, read_yaml(path))
-    path, content = named["metrics.yaml"]
+    names = read_names(folder or own_specs(), own_specs())
+    artifacts = read_artifacts(folder or own_specs(), names) if specs else {}
+    if specs and not artifacts:
+        raise BadSetting(f"--specs {folder}: there is no <paper>/<artifact>.yaml in it")
+    for package in listed().packages if outside else ():
+        own = package.conf / "paper"
+        try:
+            joined = names.joined(read_names(own), package.name)
+            more = read_artifacts(own, joined) if specs and folder is None else {}
+        except BadSetting as error:
+            err.print(Text(f"reproduce: {package.shown} is left out: {error}"))
+        else:
+            names, artifacts = joined, artifacts | more
+    return Book(artifacts, names.metrics, names.methods)
+
+
+class Names(NamedTuple):
+    """What metrics.yaml and methods.yaml say: task -> name -> metric, and method by its key."""
+
+    metrics: dict[str, dict[str, Metric]]
+    methods: dict[str, Method]
+
+    def joined(self, more: "Names", package: str) -> "Names":
+        """These and those of a package; raises BadSetting for a name that is in both."""
+        for file, there, new in (
+            ("metrics", self.metrics, more.metrics),
+            ("methods", self.methods, more.methods),
+        ):
+            same = sorted(there.keys() & new.keys())
+            if same:
+                raise BadSetting(
+                    f"conf/paper/{file}.yaml: {same[0]} is another's too: rename it in {package}"
+                )
+        return Names(self.metrics | more.metrics, self.methods | more.methods)
+
+
+def read_names(folder: Path, instead: Path | None = None) -> Names:
+    """What metrics.yaml and methods.yaml of a folder of specs say; raises BadSetting.
+
+    instead: the folder whose file is read where this one has none; None: no name is then known.
+    """
+
+    def content(file: str) -> tuple[Path, dict[str, Any]]:
+        path = folder / file
+        if not path.is_file():
+            if instead is None:
+                return path, {}
+            path = instead / file
+        found = read_yaml(path)
+        if not isinstance(found, dict):
+            raise BadSetting(f"{format_path(path)}: it has to be a table of names")
+        return path, found
+
+    path, tasks = content("metrics.yaml")
+    for task, group in tasks.items():
+        if not isinstance(group, dict):
+            raise BadSetting(f"{format_path(path)}: {task}: it has to be a table of metrics")
     metrics = {
         task: {
             name: validate(Metric, value, path, f"{task}.{name}") for name, value in group.items()
         }
-        for task, group in content.items()
+        for task, group in tasks.items()
     }
-    path, content = named["methods.yaml"]
-    methods = {name: validate(Method, value, path, name) for name, value in content.items()}
-    return Book({}, metrics, methods)
+    path, methods = content("methods.yaml")
+    return Names(
+        metrics, {name: validate(Method, value, path, name) for name, value in methods.items()}
+    )
+
+
+def read_artifacts(folder: Path, names: Names) -> dict[str, Artifact]:
+    """Every spec below a folder, by its id, checked; raises BadSetting with file and field."""
+    found = {}
+    for path in sorted(folder.glob("*/[!_]*.yaml")):
+        spec = validate(Spec, _read_extended(path), path, "")
+        check_spec(spec, names.metrics, names.methods, path)
+        key = f"{path.parent.name}/{path.stem}"
+        found[key] = Artifact(key, spec, path)
+    for artifact in found.values():
+        check_causes(artifact, found)
+    return found
 
 
 def find_artifacts(book: Book, wanted: Iterable[str]) -> list[Artifact]:

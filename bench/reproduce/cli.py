@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench import about
+from bench.core.packages import listed
 from bench.core.settings import BadSetting
 from bench.reproduce import campaign_commands, judge_commands, run_commands
 from bench.reproduce import plan as plans
@@ -263,12 +264,13 @@ def findings(
 ) -> None:
     """Write what the records say: README's summary and speed, results/README.md, docs/findings.md.
 
-    The last one is written only if there is a highlights.yaml beside the specs.
+    The last one is written only if there is a highlights.yaml beside the specs. What packages
+    of your own bring is in none of them.
     """
     from bench.reproduce import readme as pages
     from bench.reproduce.highlights import highlights_text, read_highlights
 
-    book = load_book(specs)
+    book = load_book(specs, outside=False)
     fresh = {
         readme: pages.updated_readme(readme, book, results),
         results / "README.md": pages.findings_page(book, results),
@@ -363,6 +365,8 @@ app.command()(judge_commands.rejudge)
 def main() -> None:
     """Run the command `reproduce`: a refusal is one line and exit code 2."""
     keep_children_out()
+    for line in listed().left_out:
+        err.print(Text(f"reproduce: {line}"))
     try:
         code = app(standalone_mode=False) or OK  # not standalone: it returns typer.Exit's code
         if code == INTERRUPTED:  # typer's word for KeyboardInterrupt

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from bench.core.packages import listed
 from bench.core.settings import BadSetting
 from bench.reproduce.points import Point, format_override, points
 from bench.reproduce.schema import Budget, Variant
@@ -244,6 +245,7 @@ def fingerprint() -> str:
     """A digest of all that a run's name depends on: configs, signatures, and the naming itself."""
     here = Path(__file__).parent.parent
     top = [here, here.parent / "tasks", here.parent / "algorithms", Path(str(files("conf")))]
+    top += [package.folder for package in listed().packages]
     digest = blake2b(digest_size=8)
     for folder in top:
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bench.core.packages import results_of
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
 from bench.reproduce.book import format_path
@@ -306,8 +307,8 @@ def claim_at_budget(claim: AnyClaim, spec: Spec, budget: Budget) -> AnyClaim:
 
 
 def record_path(artifact: str, budget: str, results: Path = RESULTS) -> Path:
-    """The file of the record of an artifact (by its id) at a budget."""
-    return results / artifact / f"{budget}.json"
+    """The file of an artifact's record at a budget: a package's own, unless `results` is given."""
+    return results_of(artifact, results, RESULTS) / artifact / f"{budget}.json"
 
 
 def write_record(found: Record, results: Path = RESULTS) -> Path:

@@ -28,7 +28,7 @@ from bench.runs.folder import RunFolder, reason_of
 from bench.runs.name import meaning_of
 from bench.runs.opening import OpenRun
 from bench.runs.recording import Recording
-from bench.runs.source import source
+from bench.runs.source import outside_versions, source
 
 if TYPE_CHECKING:
     from bench.compiled.traced import Form
@@ -92,7 +92,13 @@ def prepare_folder(run: OpenRun, lanes: Sequence[str] = ()) -> None:
     run.folder.prepare(run.config, -1 if run.fresh else run.start.step)
     more = ["bench.compiled.traced"] if run.compile or lanes else []
     more += ["bench.compiled.batched"] if lanes else []
-    environment = environment_of(run.device, torch.get_num_threads(), run.task.report.sources) | {
+    environment = environment_of(
+        run.device,
+        torch.get_num_threads(),
+        run.task.report.sources,
+        outside_versions(run.config),
+    )
+    environment |= {
         "compile": run.compile,
         "lanes": list(lanes),
         "named_by": meaning_of(run.config),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bench import about
@@ -16,18 +17,22 @@ PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omeg
 
 
 def environment_of(
-    device: "torch.device", threads: int, sources: Mapping[str, str]
+    device: "torch.device",
+    threads: int,
+    sources: Mapping[str, str],
+    outside: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The environment of this process, for environment.json.
 
-    sources: the SHA-256 of each data file that the task has read, by the file's name.
+    sources: the SHA-256 of each data file that the task has read, by the file's name. outside: the
+    versions of the packages outside of this project in which the task and the method are.
     """
     import torch
 
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "python": platform.python_version(),
-        "packages": dict(_packages()),
+        "packages": {**dict(_packages()), **outside},
         "version": about.version(),
         "git": about.commit(),
         "cpu": _cpu(),

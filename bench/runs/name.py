@@ -1,9 +1,10 @@
 """Names runs: task/algorithm/hash, where the hash is of everything that determines the result.
 
-A function is known by its own name, not by the module that it is in, and a setting counts where it
-differs from the default in its function's signature. So a file may move, and a setting with a
-default be added, and every run keeps its name. Whoever changes what a function computes raises its
-version (`bench.core.settings.version`), which renames its runs.
+A function is known by its own name, not by the module that it is in; one outside of this project is
+known by its package too. A setting counts where it differs from the default in its function's
+signature. So a file may move, and a setting with a default be added, and every run keeps its name.
+Whoever changes what a function computes raises its version (`bench.core.settings.version`), which
+renames its runs.
 """
 
 import json
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from bench.core.packages import package_of
 from bench.core.settings import Setting, as_node, locate, parameters, version_of
 
 Version = Callable[[Callable[..., Any]], int]
@@ -53,14 +55,18 @@ def describe_node(node: Mapping[str, Any], version: Version = version_of) -> dic
     """A checked group of settings as the hash has it: without its module and its defaults.
 
     Gives the `name` and `version` of the group's function, and as `settings` the values that differ
-    from the defaults. A group within it, such as a method's descent rule, is described likewise.
+    from the defaults; of a function outside of this project also its `package`. A group within it,
+    such as a method's descent rule, is described likewise.
     """
     function = locate(node["_target_"], "")
+    package = package_of(node["_target_"])
+    outside = {} if package is None else {"package": package.name}
     settings = {}
     for setting in parameters(function):
         if setting.name in node and not is_default(node[setting.name], setting, version):
             settings[setting.name] = describe_value(node[setting.name], version)
-    return {"name": function.__name__, "version": version(function), "settings": settings}
+    own = {"name": function.__name__, "version": version(function), "settings": settings}
+    return own | outside
 
 
 def describe_value(value: Any, version: Version) -> Any:

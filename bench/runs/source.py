@@ -5,14 +5,14 @@ changed since keeps its name, and `bench` can say which files have changed.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.core.settings import PACKAGES
+from bench.core.packages import PACKAGES, listed, package_of
 
 # what only compiled runs use, and what only lanes use
 COMPILED_MODULES = ("bench.compiled.traced", "bench.compiled.batched")
@@ -20,15 +20,31 @@ LOOP = "bench.core.loop"  # every run uses it, and what it imports: the oracle, 
 
 
 def source(config: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """The project's files that a run uses: those of the functions that its configuration names, of
-    bench.core.loop, and all that these import.
+    """The files that a run uses: those of the functions that its configuration names, of
+    bench.core.loop, and all that these import of this project and of the listed packages.
 
     more: further modules that the run uses. Gives as `files` the digest of each file by its path
-    from the project's top, and as `digest` one of them all; a digest has ten hexadecimal digits.
+    from the project's top (or from the folder that a package is in), and as `digest` one of them
+    all; a digest has ten hexadecimal digits.
     """
-    targets = [*targets_of(config["task"]), *targets_of(config["algorithm"])]
-    files = contents((LOOP, *more, *sorted({target.rpartition(".")[0] for target in targets})))
+    modules = {target.rpartition(".")[0] for target in targets_of_run(config)}
+    outside = tuple(package.name for package in listed().packages)
+    files = contents((LOOP, *more, *sorted(modules)), outside)
     return {"digest": digest_of("".join(sorted(files.values())).encode()), "files": dict(files)}
+
+
+def outside_versions(config: Mapping[str, Any]) -> dict[str, str]:
+    """The version of each package outside of this project that a run's configuration names.
+
+    A package that belongs to no installed distribution has the version "unknown".
+    """
+    named = (package_of(target) for target in targets_of_run(config))
+    return {package.name: package.version or "unknown" for package in named if package is not None}
+
+
+def targets_of_run(config: Mapping[str, Any]) -> list[str]:
+    """The path of every function that the task and the method of a configuration name."""
+    return [*targets_of(config["task"]), *targets_of(config["algorithm"])]
 
 
 def differing_files(old: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -51,8 +67,11 @@ def targets_of(node: Any) -> Iterator[str]:
 
 
 @cache  # all runs of a process ask for it
-def contents(modules: tuple[str, ...]) -> Mapping[str, str]:
-    """The digests, by path, of the files of these modules and of all that they import."""
+def contents(modules: tuple[str, ...], outside: tuple[str, ...] = ()) -> Mapping[str, str]:
+    """The digests, by path, of the files of these modules and of all that they import.
+
+    outside: the packages that count beside those of this project.
+    """
     found: dict[str, str] = {}
     waiting, met = list(modules), set(modules)
     while waiting:
@@ -61,10 +80,14 @@ def contents(modules: tuple[str, ...]) -> Mapping[str, str]:
         if file is None:
             continue
         content = file.read_bytes()
-        top = file.parents[module.count(".") + (file.name == "__init__.py")]
+        is_package = file.name == "__init__.py"
+        top = file.parents[module.count(".") + is_package]
         found[file.relative_to(top).as_posix()] = digest_of(content)
-        for other in imports_of(content):
-            if other not in met:
+        others = [*imports_of(content, module if is_package else module.rpartition(".")[0])]
+        if module.partition(".")[0] in outside:
+            others.append(module.rpartition(".")[0])  # the packages around it are imported too
+        for other in others:
+            if other not in met and other.partition(".")[0] in (*PACKAGES, *outside):
                 met.add(other)
                 waiting.append(other)
     return dict(sorted(found.items()))
@@ -83,19 +106,19 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def imports_of(content: bytes) -> Iterator[str]:
-    """The project's modules that a file imports, at its top or within a function.
+def imports_of(content: bytes, package: str) -> Iterator[str]:
+    """The modules that a file imports, at its top or within a function.
 
-    A name that is imported from a package may be a module, and is given too.
+    A name that is imported from a package may be a module, and is given too. package: that of the
+    file, from which relative imports count.
     """
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
-            names: Iterable[str] = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        yield from (name for name in names if name.partition(".")[0] in PACKAGES)
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            origin = ".".join(filter(None, [*(above if node.level else []), node.module]))
+            yield from (origin, *(f"{origin}.{alias.name}" for alias in node.names))
 
 
 def digest_of(content: bytes) -> str:
