@@ -6,7 +6,7 @@ change that node. So the node must be what this project's own files make of it, 
 settings below. Tasks, algorithms, loggers and launchers are checked by bench.core.settings.locate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, wraps
 from importlib.resources import files
 from operator import itemgetter
@@ -40,11 +40,14 @@ ADVICE = {
     "sweeper": "hydra/sweeper=optuna is the one that has settings",
 }
 
+# Hydra first composes to learn the mode, and then writes one itself, whatever was raised there
+_wrong_mode: list[HydraException] = []
 _defaults: dict[bool, dict[str, Any]] = {}  # of Hydra's node: with our configuration, without
 
 
 def install() -> None:
     """Check every configuration that Hydra composes from now on in this process."""
+    _wrong_mode.clear()
     compose = ConfigLoaderImpl.load_configuration
     if hasattr(compose, "__wrapped__"):
         return
@@ -65,6 +68,7 @@ def install() -> None:
         except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
             raise HydraException(f"the configuration: {' '.join(str(error).split())}") from None
         refuse_foreign(cfg, _defaults[with_ours])
+        refuse_mode(cfg, [*named.get("overrides", []), *(arguments[1] if arguments[1:] else [])])
         return cfg
 
     def stay(self: ConfigLoaderImpl, *arguments: Any) -> None:
@@ -148,6 +152,19 @@ def own_search() -> dict[str, Any]:
     text = files("conf").joinpath("hydra", "sweeper", "optuna.yaml").read_text()
     found: dict[str, Any] = yaml.safe_load(text)
     return found
+
+
+def refuse_mode(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise HydraException if a file says whether this is a run or a sweep.
+
+    overrides: what the command line, or Hydra itself, has overridden.
+    """
+    mode = OmegaConf.select(cfg, "hydra.mode")
+    if mode is not None and not any(word.startswith("hydra.mode=") for word in overrides):
+        advice = "a configuration cannot set this; write bench -m for a sweep"
+        _wrong_mode.append(HydraException(f"hydra.mode={mode.name}: {advice}"))
+    if _wrong_mode:
+        raise _wrong_mode[0]
 
 
 def differing(node: dict[str, Any], own: dict[str, Any]) -> Iterator[tuple[str, Any]]:

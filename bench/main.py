@@ -25,6 +25,11 @@ from bench.search_path import keep_children_out
 
 settle_waiting()
 
+HOW_TO_COMPLETE = (
+    '--shell-completion: write eval "$(bench --shell-completion install=bash)" for bash and zsh, '
+    "bench --shell-completion install=fish | source for fish; uninstall= undoes it"
+)
+
 # Hydra does not hand on what `app` returns or raises, so both are kept here for `main`.
 run_codes: list[int] = []  # the exit code of the run or the sweep
 run_errors: list[Exception] = []
@@ -70,7 +75,11 @@ def main() -> None:
     except KeyboardInterrupt:
         run_codes.append(INTERRUPTED)
     except Exception as error:
-        run_codes.append(report_error(error))
+        if any(map(is_completion, arguments)) and isinstance(error, ValueError | KeyError):
+            refuse(HOW_TO_COMPLETE)
+            run_codes.append(REFUSED)
+        else:
+            run_codes.append(report_error(error))
     except BaseException as error:
         if type(error).__name__ != "Preempted":  # by name, as its module is slow to import
             raise
@@ -100,6 +109,12 @@ def shorter_help(asked: bool) -> Iterator[None]:
 def wrapped(line: re.Match[str]) -> str:
     """A long line of names in several."""
     return fill(line[0], 80, subsequent_indent="  ", break_long_words=False)
+
+
+def is_completion(argument: str) -> bool:
+    """Whether an argument is Hydra's option --shell-completion, which may be shortened."""
+    long = argument[:4] == "--sh" and "--shell-completion".startswith(argument)
+    return long or argument == "-sc"
 
 
 def report_error(error: Exception) -> int:

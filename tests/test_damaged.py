@@ -345,6 +345,22 @@ def test_a_damaged_folder_has_one_line_and_the_others_are_judged(
     assert capsys.readouterr().err == ""  # it was said once
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case].file == "summary.json"])
+def test_a_damaged_summary_has_one_line_and_the_others_are_planned(
+    case: str, world: World, reproduce: Reproduce, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, bad = CASES[case], world.runs[0]
+    damage.do(bad.path / damage.file)
+    where = ("--runs", str(world.root), "--specs", str(world.specs))
+    assert reproduce("plan", "mine/toy", "--budget", "smoke", *where) == 0
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    assert line.startswith(f"reproduce: left out: {bad.path}")
+    assert len(line) < 400
+    assert "mine/toy smoke: 3 runs (" in told.out
+    assert "1 missing" in told.out
+
+
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, None])
 def test_values_at_the_end_of_floats_are_judged_and_drawn(
     value: float | None, made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

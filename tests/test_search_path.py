@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
+from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
 
 from bench import search_path
+from bench.sweeps import slurm
 from bench.sweeps.workers import Worker
 from tests.conftest import ROOT
 
@@ -55,6 +59,48 @@ def test_a_worker_looks_for_nothing_in_the_current_folder(
     worker.dismiss()
     assert worker.process.exitcode == 0
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_process_of_joblib_looks_for_nothing_there_and_has_our_compiler(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(foreign)
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CC", "our compiler")
+    search_path.keep_children_out()
+    get_reusable_executor().shutdown(kill_workers=True)  # those of an earlier test
+    try:
+        found = Parallel(2, backend="loky")(
+            [
+                delayed(search_path.safe_path)(),
+                delayed(os.getenv)("CC"),
+                delayed(resolve_name)("tasks:__file__"),
+                delayed(resolve_name)("conf:__file__"),
+            ]
+        )
+    finally:
+        get_reusable_executor().shutdown(kill_workers=True)
+    ours = [str(ROOT / package / "__init__.py") for package in ("tasks", "conf")]
+    assert found == [True, "our compiler", *ours]
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_job_of_slurm_looks_for_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever SLURM is configured to do with variables, of which its script sets none."""
+    for command in ("srun", "sbatch"):
+        (tmp_path / command).write_text("")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CC", "a compiler")
+    executor = slurm.slurm_executor(tmp_path / "slurm", 1)
+    executor.update_parameters(time=3, additional_parameters={"account": "a"})
+    text = executor._make_submission_file_text(executor._submitit_command_str, "x")
+    assert f"{sys.executable} -P -u -m submitit.core._submit" in text
+    assert "#SBATCH --account=a" in text
+    assert "a compiler" not in text
 
 
 @pytest.mark.parametrize(

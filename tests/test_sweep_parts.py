@@ -21,7 +21,7 @@ from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.source import source
 from bench.sweeps import launchers
-from bench.sweeps.jobs import Job
+from bench.sweeps.jobs import Job, is_lost, is_preempted
 from bench.sweeps.sweep import Composer, Outcome, SweepRun
 
 Config = dict[str, Any]
@@ -66,6 +66,30 @@ def test_what_became_of_a_run(folder: RunFolder, tmp_path: Path) -> None:
     assert sweep.outcome_of(run, job) == Outcome(*ABOUT, "diverged", "x is not finite")
     job.write_note("refused", "no such setting")
     assert sweep.outcome_of(run, job) == Outcome(*ABOUT, "refused", "no such setting")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "", None])
+def test_a_summary_that_is_damaged_meanwhile_is_told_in_a_line(
+    content: str | None, folder: RunFolder, tmp_path: Path
+) -> None:
+    """None: a link to itself, for which there is no file. No other run of the sweep is lost."""
+    run, job = SweepRun(3, "seed=3", config(), folder), Job(config(), folder, tmp_path / "note")
+    job.note.write_text("{}")
+    file = folder.path / "summary.json"
+    if content is None:
+        file.symlink_to(file)
+    else:
+        file.write_text(content)
+    outcome = sweep.outcome_of(run, job)
+    assert outcome[:4] == (*ABOUT, "failed")
+    assert str(file) in str(outcome.reason)
+    assert sweep.outcome_line(job).startswith("t/a/k: failed: ")
+    assert not is_lost(job)
+    assert not is_preempted(job)
+    before = sweep.earlier_outcome(run)
+    assert before is not None
+    assert before[:4] == (*ABOUT, "refused")
+    assert str(file) in str(before.reason)
 
 
 def test_a_line_for_each_run_that_is_over(folder: RunFolder, tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ class Job(NamedTuple):
             return None
 
     def state(self) -> RunState:
-        """What became of the run, by the note or else by the folder; raises BadSetting."""
+        """What became of the run, by the note or else by the folder."""
         said = self.read_note()
         if said is not None:
             return said
-        state = self.folder.state()
+        state = state_of(self.folder)
         if state.status not in ("lost", "missing"):
             return state
         if self.has_begun:
@@ -160,7 +160,15 @@ def is_lost(job: Job) -> bool:
 
 def is_preempted(job: Job) -> bool:
     """Whether a signal has stopped a run of the job, or of its other lanes, and it was saved."""
-    return any(each.folder.state().status == "preempted" for each in job.all)
+    return any(state_of(each.folder).status == "preempted" for each in job.all)
+
+
+def state_of(folder: RunFolder) -> RunState:
+    """What a folder says of its run: "failed", with the reason, if its files cannot be read."""
+    try:
+        return folder.state()
+    except (BadSetting, OSError) as error:
+        return RunState("failed", reason_of(error))
 
 
 @contextmanager

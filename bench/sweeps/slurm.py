@@ -57,7 +57,8 @@ def slurm_executor(folder: Path, requeues: int) -> Any:
     except ImportError:
         raise BadSetting("SLURM needs submitit: write uv sync --extra slurm") from None
     try:
-        python = f"{IGNORE_SIGNAL} {shlex.quote(sys.executable)}"
+        # -P: a job looks for no module in its current folder, whatever SLURM does with variables
+        python = f"{IGNORE_SIGNAL} {shlex.quote(sys.executable)} -P"
         return submitit.SlurmExecutor(folder=folder, max_num_timeout=requeues, python=python)
     except RuntimeError:
         raise BadSetting("SLURM: there is no sbatch on this machine") from None

@@ -251,9 +251,10 @@ def progress_bar(what: str, total: int, done: int = 0) -> Progress:
 def outcome_line(job: Job) -> str:
     """What became of a job's run, in one line."""
     state = job.state()
-    summary = job.folder.summary() if state.has_ended else None
-    if summary is not None:
-        return summary_line({"name": job.folder.name, **summary})
+    with suppress(BadSetting, OSError):  # it was damaged just now: the state says that it ended
+        summary = job.folder.summary() if state.has_ended else None
+        if summary is not None:
+            return summary_line({"name": job.folder.name, **summary})
     return f"{job.folder.name}: {state.status}" + (f": {state.reason}" if state.reason else "")
 
 
@@ -284,10 +285,12 @@ def earlier_outcome(run: SweepRun) -> Outcome | None:
         if earlier_end(run.config, run.folder) is None:
             return None
         status, reason = run.folder.state()
+        if status == "done":
+            return Outcome(*about, "skipped", describe_code_change(run.config, run.folder))
     except BadSetting as error:
         return Outcome(*about, "refused", str(error))
-    if status == "done":
-        return Outcome(*about, "skipped", describe_code_change(run.config, run.folder))
+    except OSError as error:
+        return Outcome(*about, "refused", f"cannot read {error.filename}: {error.strerror}")
     return Outcome(*about, status, reason)
 
 
