@@ -18,7 +18,7 @@ def generator(*name: int | str) -> Generator:
 
 
 def bring(numbers: Tensor, device: torch.device) -> Tensor:
-    """Numbers that were drawn on the CPU, on the device, without waiting for its earlier work.
+    """Numbers of any shape, drawn on the CPU, on the device, without waiting for its earlier work.
 
     The copy to a GPU has read the numbers when this returns, as they are in pageable memory.
     """
@@ -84,7 +84,7 @@ class Draw:
         return self.task.stream
 
     def some(self, numbers: Tensor, size: int) -> Tensor:
-        """`size` of these numbers, drawn without replacement, or all if there are fewer."""
+        """A vector of `size` of these numbers, drawn without replacement; of all that there are."""
         like = torch.empty(numbers.numel(), device=numbers.device)
         return numbers.flatten()[self.uniform(like).argsort()[:size]]
 

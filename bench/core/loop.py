@@ -234,7 +234,8 @@ def rounds(
     """A run that leaves its steps to somebody else: it yields a standing and a number of steps, and
     is sent the standing after at most so many steps with the time that they took.
 
-    fresh: no step is taken yet. The other arguments are those of `run`.
+    fresh: no step is taken yet.
+    The other arguments are those of `run`. Raises Diverged as `run` does.
     """
 
     def out_of_time() -> bool:

@@ -19,6 +19,9 @@ class Oracle:
     size. A joint gradient at one point counts once. The keys are value_f, value_g, grad_f, grad_g,
     hvp_g, jvp_g, lmo and project; the last two have no samples.
 
+    A derivative in x has the shape of x, and one in y that of y, whatever these are. v has that
+    of y.
+
     first_order: products with second derivatives are refused by a TypeError. What a task does not
     have (a lower loss, a linear minimisation oracle, a stream) is a TypeError too.
     """
@@ -94,7 +97,10 @@ class Oracle:
         return gradient(), Products(self, zeta, product)
 
     def lmo(self, gradient: Tensor, accuracy: float = 0.0) -> Tensor:
-        """A feasible point s with <gradient, s> within `accuracy` of the minimum."""
+        """A feasible point s with <gradient, s> within `accuracy` of the minimum.
+
+        Raises TypeError if the task's set has no such oracle.
+        """
         if self.task.feasible.lmo is None:
             raise TypeError("this task's feasible set has no linear minimisation oracle")
         self.calls["lmo"] += 1
@@ -137,7 +143,10 @@ class Oracle:
         return v if self.task.inner.carries else torch.zeros_like(v)
 
     def logits(self, x: Tensor, y: Tensor, samples: Batch) -> Tensor:
-        """What the network of a stream answers for these samples. This counts as a value of g."""
+        """What the network of a stream answers for these samples. This counts as a value of g.
+
+        Raises TypeError if the task is no stream.
+        """
         if self.task.stream is None:
             raise TypeError("this task is no stream")
         self.count("value_g", samples)
@@ -210,7 +219,7 @@ class Oracle:
 
 
 class Products:
-    """Counted products with the second derivatives of the lower loss at one point."""
+    """Counted products of the lower loss's second derivatives with v, which is shaped as y."""
 
     def __init__(self, oracle: Oracle, zeta: Batch, product: Callable[[Tensor, Wrt], Partials]):
         self.oracle, self.zeta, self.product = oracle, zeta, product

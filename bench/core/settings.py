@@ -95,6 +95,7 @@ class Setting(NamedTuple):
 
     @property
     def required(self) -> bool:
+        """Whether the setting has no default."""
         return self.default is inspect.Parameter.empty
 
 

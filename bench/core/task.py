@@ -95,12 +95,12 @@ class Data:
 
 
 def start_warm(y: Tensor, zeta: Batch) -> Tensor:
-    """The inner loop's usual start: the y with which the step before ended."""
+    """The inner loop's usual start: the y, of any shape, with which the step before ended."""
     return y
 
 
 def add_nothing(x: Tensor, xi: Batch, zeta: Batch) -> tuple[Batch, Batch]:
-    """Both batches as they are."""
+    """Both batches as they are, for x of any shape."""
     return xi, zeta
 
 

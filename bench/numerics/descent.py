@@ -13,7 +13,8 @@ class Descent(NamedTuple):
     """A rule of descent with a memory, such as a momentum.
 
     init(point) returns the first memory; step(point, direction, lr, memory) returns the next point
-    and the next memory. direction is what gradient descent with lr = 1 would subtract.
+    and the next memory. direction is what gradient descent with lr = 1 would subtract. Points and
+    directions have one shape, which is any.
     """
 
     init: Callable[[Tensor], Any]
@@ -44,7 +45,7 @@ def clamped(at: Positive = 1.0) -> Descent:
 
 
 def no_memory(point: Tensor) -> Any:
-    """The memory of a rule that has none."""
+    """The memory, for a point of any shape, of a rule that has none."""
     return ()
 
 
@@ -76,6 +77,6 @@ def adam(b1: Rate = 0.9, b2: Rate = 0.999, eps: NonNegative = 1e-8) -> Descent:
 def heavy_ball(
     p: Tensor, gradient: Tensor, velocity: Tensor, lr: float | Tensor, momentum: float
 ) -> tuple[Tensor, Tensor]:
-    """One inner step: (p - lr m, m) with m = momentum velocity + gradient."""
+    """One inner step: (p - lr m, m) with m = momentum velocity + gradient, all shaped as p."""
     velocity = gradient if momentum == 0 else momentum * velocity + gradient
     return p - lr * velocity, velocity

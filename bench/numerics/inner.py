@@ -21,7 +21,7 @@ def descend_until(
     cap: int,
     steps_a_look: int | None = None,
 ) -> tuple[Tensor, Tensor, int, bool]:
-    """Gradient steps from y until is_met(gradient), which gives a truth value as a tensor.
+    """Gradient steps from y until is_met(gradient), which gives a truth value as a scalar.
 
     Returns the point, the gradient there, the number of steps, which is at most `cap`, and whether
     is_met ended them. On a GPU some steps are taken past the end before anybody looks: these move

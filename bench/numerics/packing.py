@@ -185,10 +185,10 @@ def packed_set(given: Any, packed: Packing, name: str) -> Set:
 
 
 def same(packed: Tensor) -> Tensor:
-    """The tensor itself."""
+    """The tensor itself, of any shape."""
     return packed
 
 
 def clone(packed: Tensor) -> Tensor:
-    """A copy of the tensor."""
+    """A copy of the tensor, of any shape."""
     return packed.detach().clone()

@@ -20,13 +20,13 @@ def cg(
     residual: float | Tensor | None = None,
     truncated: bool = False,
 ) -> Tensor:
-    """The v of H v = b after at most `steps` iterations of conjugate gradients, one product each.
+    """The v of H v = b, shaped as b, by at most `steps` iterations of conjugate gradients.
 
-    start: the first v; None: 0. A start costs one more product. residual: the iterations end once
-    |b - H v| is at most this. Once it is exactly zero, further iterations leave v as it is, and
-    nothing is divided by zero. truncated: v also stays as it is from the first direction p with
-    p^T H p <= 0 on, as in Newton-CG (Nocedal and Wright, Numerical Optimization, section 7.1); the
-    remaining products are still made.
+    Each takes one product. start: the first v; None: 0. A start costs one more product. residual:
+    the iterations end once |b - H v| is at most this. Once it is exactly zero, further iterations
+    leave v as it is, and nothing is divided by zero. truncated: v also stays as it is from the
+    first direction p with p^T H p <= 0 on, as in Newton-CG (Nocedal and Wright, Numerical
+    Optimization, section 7.1); the remaining products are still made.
     """
     v, r = (torch.zeros_like(b), b) if start is None else (start, b - product(start))
     p, rr = r, r.square().sum()
@@ -45,7 +45,10 @@ def cg(
 
 
 def neumann(product: Callable[[Tensor], Tensor], b: Tensor, eta: float, terms: int) -> Tensor:
-    """eta sum_{i=0}^{terms} (I - eta H)^i b; each term after the first costs one product."""
+    """eta sum_{i=0}^{terms} (I - eta H)^i b, shaped as b.
+
+    Each term after the first costs one product.
+    """
     r = total = b
     for _ in range(terms):
         r = r - eta * product(r)
