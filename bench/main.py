@@ -21,7 +21,7 @@ from bench import about, guard
 from bench.core.packages import listed
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
 from bench.runs.waiting import settle_waiting
-from bench.search_path import keep_children_out
+from bench.search_path import find_clash, keep_children_out
 
 settle_waiting()
 
@@ -54,6 +54,9 @@ def main() -> None:
         print(about.version_line())
         return
     keep_children_out()
+    if clash := find_clash():
+        refuse(clash)
+        sys.exit(REFUSED)
     for line in listed().left_out:
         refuse(line)
     if any(

@@ -1,4 +1,4 @@
-"""A hook of hatchling, named in pyproject.toml: puts the commit into sdist and wheel."""
+"""A hook of hatchling, named in pyproject.toml: what sdist and wheel have beside the packages."""
 
 import json
 import runpy
@@ -10,10 +10,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CommitHook(BuildHookInterface):
-    """Adds bench/commit.json to what is built.
+    """Adds bench/commit.json to what is built, and to a wheel the records of results/.
 
-    The file is written to a temporary folder, so that a build leaves nothing in the checkout. A
-    build from an sdist finds no git; it takes the file that the sdist has.
+    bench/reproduce/places.py reads them where the current folder has none. commit.json is written
+    to a temporary folder, so that a build leaves nothing in the checkout. A build from an sdist
+    finds no git; it takes the file that the sdist has.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -21,6 +22,8 @@ class CommitHook(BuildHookInterface):
         if version == "editable":
             return
         root = Path(self.root)
+        if self.target_name == "wheel" and (root / "results").is_dir():
+            build_data["force_include"][str(root / "results")] = "bench/recorded_results"
         # a build's environment cannot import bench, but about.py alone imports nothing of it
         found = runpy.run_path(str(root / "bench" / "about.py"))["commit_of_checkout"](root)
         if found is None:

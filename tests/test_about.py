@@ -192,6 +192,25 @@ def uv(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv builds packages")
+def test_a_copy_without_git_and_a_clone_without_tags_have_a_version(tmp_path: Path) -> None:
+    for name in ("bench", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, tmp_path)
+    for folder in ("tasks", "algorithms", "conf", "hydra_plugins", "results"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "one.py").touch()
+    uv("build", "--wheel", "--out-dir", tmp_path / "copy", tmp_path)
+    (wheel,) = (tmp_path / "copy").glob("*.whl")
+    assert wheel.name.split("-")[1] == "0.1.0"
+    shutil.rmtree(tmp_path / "copy")
+    committed(tmp_path)
+    uv("build", "--wheel", "--out-dir", tmp_path / "clone", tmp_path)
+    (wheel,) = (tmp_path / "clone").glob("*.whl")
+    assert wheel.name.split("-")[1].startswith("0.1.1.dev1+g")
+
+
 def told_by(wheel: Path, place: Path, module: str) -> str:
     """What --version prints where this wheel is unpacked."""
     with zipfile.ZipFile(wheel) as file:
@@ -213,9 +232,11 @@ def test_what_is_built_knows_its_commit(tmp_path: Path) -> None:
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, source)
-    project = (source / "pyproject.toml").read_text()
-    (source / "pyproject.toml").write_text(project.replace('version = "0.1.0"', 'version = "9.8"'))
+    record = source / "results" / "p" / "a" / "short.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
     git = committed(source)
+    git("tag", "v9.8")
     commit = git("rev-parse", "HEAD")
     other.mkdir()
     (other / "a").touch()
@@ -231,14 +252,16 @@ def test_what_is_built_knows_its_commit(tmp_path: Path) -> None:
         told = told_by(wheel, other / "env" / module, module)
         assert told == f"bilevel-bench 9.8 ({commit[:10]})\n"
     assert git("status", "--porcelain", "--ignored") == ""
+    assert "bench/recorded_results/p/a/short.json" in zipfile.ZipFile(wheel).namelist()
 
     (source / "README.md").write_text("changed")
     uv("build", "--wheel", "--out-dir", out, source)
-    told = told_by(wheel, other / "changed", "bench")
-    assert told == f"bilevel-bench 9.8 ({commit[:10]}, changed)\n"
+    told = told_by(max(out.glob("*.whl")), other / "changed", "bench")
+    assert told.startswith("bilevel-bench 9.9.dev0+")  # what comes after the tag
+    assert told.endswith(f" ({commit[:10]}, changed)\n")
 
     into = other / "editable"
     options = ("--no-deps", "--python", sys.executable, "--target", into)
     uv("pip", "install", *options, "--editable", source)
-    assert list(into.glob("bilevel_bench-9.8.dist-info"))
+    assert list(into.glob("bilevel_bench-9.9.dev0*.dist-info"))
     assert not (into / "bench").exists()  # it is the checkout's

@@ -27,6 +27,16 @@ def test_imports_point_one_way(path: Path) -> None:
     assert ours <= MAY[path.relative_to(ROOT).parts[0]]
 
 
+def test_slow_packages_are_imported_where_they_are_used() -> None:
+    """`bench --help` and a run need no Weights & Biases and draw nothing."""
+    for path in SOURCES:
+        top = [node for node in ast.parse(path.read_text()).body if hasattr(node, "names")]
+        names = {alias.name for node in top for alias in node.names}
+        names |= {str(node.module) for node in top if isinstance(node, ast.ImportFrom)}
+        slow = {name.partition(".")[0] for name in names} & {"wandb", "plotly", "matplotlib"}
+        assert not slow, f"{path}: {slow}"
+
+
 def test_tasks_is_ours() -> None:
     """A common name: another package of that name must not be in front."""
     assert Path(str(tasks.__file__)).parent == ROOT / "tasks"

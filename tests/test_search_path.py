@@ -116,3 +116,31 @@ def test_the_folder_that_python_put_first_is_dropped(
     monkeypatch.setattr(search_path, "safe_path", lambda: safe)
     search_path.leave_current_folder()
     assert sys.path == (["rest"] if dropped else [first, "rest"])
+
+
+def test_a_package_of_another_project_is_told_in_one_line(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook's folder, or by PYTHONPATH; nothing of it is imported."""
+    assert search_path.find_clash() is None
+    monkeypatch.syspath_prepend(foreign)
+    for name in search_path.PACKAGES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    line = search_path.find_clash()
+    assert line is not None
+    assert line.startswith(f"{foreign / 'conf'}: Python finds it in place of this project's")
+    assert "\n" not in line
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("command", ["bench", "bench.reproduce"])
+def test_both_commands_refuse_a_clash(command: str, foreign: Path, tmp_path: Path) -> None:
+    variables = os.environ | {"PYTHONPATH": f"{foreign}{os.pathsep}{ROOT}"}
+    for module in ("multiprocessing", "yaml", "hydra", "signal", "typer", "joblib"):
+        (foreign / f"{module}.py").unlink()  # what comes first there is code of the user's own
+    words = [sys.executable, "-m", command, *(["list"] if command != "bench" else [])]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "in place of this project's package conf" in done.stderr
+    assert not (tmp_path / "executed").exists()

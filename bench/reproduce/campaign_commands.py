@@ -10,7 +10,8 @@ from rich.text import Text
 from bench.reproduce import todo as undecided
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.making import make_runs, time_limit
-from bench.reproduce.options import OK, RESULTS, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.options import OK, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.places import RESULTS
 from bench.reproduce.plan import Names
 from bench.reproduce.specs import Book
 from bench.reproduce.standing import current_plan, read_records

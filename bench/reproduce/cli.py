@@ -24,7 +24,6 @@ from bench.reproduce.options import (
     INTERRUPTED,
     OK,
     REFUSED,
-    RESULTS,
     RUNS,
     UNJUDGED,
     Ids,
@@ -35,6 +34,7 @@ from bench.reproduce.options import (
     Specs,
 )
 from bench.reproduce.plan import Names
+from bench.reproduce.places import RESULTS
 from bench.reproduce.schema import Budget
 from bench.reproduce.standing import (
     current_plan,
@@ -43,7 +43,7 @@ from bench.reproduce.standing import (
     read_records,
 )
 from bench.reproduce.terminal import err, out
-from bench.search_path import keep_children_out
+from bench.search_path import find_clash, keep_children_out
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -368,6 +368,8 @@ def main() -> None:
     for line in listed().left_out:
         err.print(Text(f"reproduce: {line}"))
     try:
+        if clash := find_clash():
+            raise BadSetting(clash)
         code = app(standalone_mode=False) or OK  # not standalone: it returns typer.Exit's code
         if code == INTERRUPTED:  # typer's word for KeyboardInterrupt
             err.print("reproduce: stopped; the same command goes on")

@@ -8,7 +8,8 @@ import typer
 from rich.table import Table
 
 from bench.reproduce.book import find_artifacts, load_book
-from bench.reproduce.options import FAILED, OK, RESULTS, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.options import FAILED, OK, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.places import RESULTS
 from bench.reproduce.plan import Names
 from bench.reproduce.terminal import out
 from bench.runs.files import write_whole

@@ -47,11 +47,11 @@ Ids = Annotated[
 ]
 Runs = Annotated[Path, typer.Option(help="where run folders are", envvar="BENCH_RUNS")]
 Specs = Annotated[Path | None, typer.Option(help="another folder of specs", envvar="BENCH_SPECS")]
-Results = Annotated[Path, typer.Option(help="where records are")]
+Results = Annotated[Path, typer.Option(help="where records are, and then in the package")]
 AtBudget = Annotated[BudgetName, typer.Option("--budget", help="the scale of the runs")]
 MaybeBudget = Annotated[
     BudgetName | None,
     typer.Option("--budget", help="default: the largest that has finished runs or a record"),
 ]
 MaybeVariant = Annotated[VariantName | None, typer.Option("--variant", help="default: both")]
-RUNS, RESULTS = Path("runs"), Path("results")
+RUNS = Path("runs")

@@ -29,13 +29,13 @@ from bench.reproduce.histories import (
     read_histories,
     replace_histories,
 )
+from bench.reproduce.places import RESULTS, readable
 from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
 from bench.runs.files import is_number, read_small, write_whole
 
-RESULTS = Path("results")
 MOST_BYTES = 20_000_000  # of a record
 # the fields of a claim that change nothing else; older records have failing in place of why
 WORDING = ("text", "by", "source", "why", "failing")
@@ -326,7 +326,7 @@ def write_record(found: Record, results: Path = RESULTS) -> Path:
 
 def read_record(artifact: str, budget: str, results: Path = RESULTS) -> Record | None:
     """The record, or None if there is none; raises BadSetting if it is damaged."""
-    file = record_path(artifact, budget, results)
+    file = readable(record_path(artifact, budget, Path()).as_posix(), results)
     if not file.is_file():
         return None
     try:

@@ -11,7 +11,6 @@ from bench.reproduce.making import Choice, make_runs, print_outcome, time_limit
 from bench.reproduce.options import (
     FAILED,
     OK,
-    RESULTS,
     RUNS,
     AtBudget,
     LauncherName,
@@ -20,6 +19,7 @@ from bench.reproduce.options import (
     Runs,
     Specs,
 )
+from bench.reproduce.places import RESULTS
 from bench.reproduce.standing import check_budget, current_plan, read_records
 from bench.reproduce.terminal import out
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
+from bench.reproduce.places import readable
 from bench.reproduce.plan import Names, Plan
 from bench.reproduce.reading import summary_if_drawn, summary_if_whole, summary_or_none
 from bench.reproduce.schema import Budget
@@ -98,11 +99,10 @@ def largest_budget(artifact: Artifact, book: Book, root: Path, results: Path) ->
 
     Raises BadSetting if a row's settings are refused.
     """
-    from bench.reproduce import records
 
     budgets = list(artifact.spec.budgets)
     for budget in reversed(budgets):
-        if records.record_path(artifact.id, budget, results).is_file():
+        if readable(f"{artifact.id}/{budget}.json", results).is_file():
             return budget
         plan = plans.make_plan(artifact, book, budget, root, Names(root), read=summary_or_none)
         if plan is not None and any(run.summary for run in plan.runs):
