@@ -1,4 +1,4 @@
-"""Draw the README's picture: trajectories on BOME's toy coreset, from run folders.
+"""Draw the picture of docs/findings.md: trajectories on BOME's toy coreset, from run folders.
 
     uv run python scripts/draw_coreset.py --out results/coreset.png
 

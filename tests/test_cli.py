@@ -133,7 +133,7 @@ def state(run: Path) -> list[torch.Tensor]:
     return tree_leaves(torch.load(run / "checkpoint.pt", weights_only=True)["leaves"])
 
 
-def test_a_run_folder_holds_what_the_readme_says(cli: Cli, tmp_path: Path) -> None:
+def test_a_run_folder_holds_what_its_page_says(cli: Cli, tmp_path: Path) -> None:
     done = cli(*QUICK)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # no progress bar where there is no terminal
@@ -141,7 +141,7 @@ def test_a_run_folder_holds_what_the_readme_says(cli: Cli, tmp_path: Path) -> No
     files = {file.name for file in run.iterdir()}
     expected = {"config.yaml", "environment.json", "history.jsonl", "checkpoint.pt", "summary.json"}
     assert files == expected
-    assert all(f"`{file}`" in (ROOT / "README.md").read_text() for file in files)
+    assert all(f"`{file}`" in (ROOT / "docs/run_folder.md").read_text() for file in files)
     assert [row["step"] for row in history(run)] == [0, 2, 4]
     summary = json.loads((run / "summary.json").read_text())
     assert summary["status"] == "done"

@@ -43,7 +43,7 @@ SPEC: dict[str, Any] = {
                "goes": {"kind": "diverges", "by": "us", "text": "it goes away", "rows": ["BOME"],
                         "metric": "distance", "growth": 10.0, "budgets": ["smoke"]}},
 }  # fmt: skip
-ENVIRONMENT = {
+ENVIRONMENT: dict[str, Any] = {
     "python": "3.11", "packages": {"torch": "2"}, "git": {"commit": "0123456789a", "dirty": False},
     "cpu": "a CPU", "cpu_capability": "AVX2", "gpu": None, "threads": 1, "device": "cpu",
     "data": {}, "compile": False, "lanes": [], "source": {"digest": "ab", "files": {}},

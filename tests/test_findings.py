@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.core.settings import BadSetting
-from bench.reproduce import readme, records, report
+from bench.reproduce import readme, records, report, written
 from bench.reproduce.claim_kinds import describe_cause
 from bench.reproduce.claims import Verdict
 from bench.reproduce.readme import Finding
@@ -189,42 +189,55 @@ def marked(*whats: str) -> str:
     return "\n".join(["above", *parts, "below"]) + "\n"
 
 
-def test_only_what_stands_between_the_marks_is_written(results: Path, tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text(marked("speed", "findings"))
-    text = readme.updated_readme(file, BOOK, results)
-    assert text.startswith("above\n<!-- speed: written by `reproduce findings` -->\n\nNo speed is")
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A folder with the pages that are written, and specs that the README shows nothing of."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "docs" / "findings.md").write_text(marked("findings"))
+    (tmp_path / "docs" / "speed.md").write_text(marked("speed"))
+    (tmp_path / "README.md").write_text("mine")
+    return tmp_path
+
+
+def test_only_what_stands_between_the_marks_is_written(results: Path, top: Path) -> None:
+    files = written.written_files(top, BOOK, results, top / "specs")
+    assert set(files) == {results / "README.md", top / "docs" / "findings.md"}
+    page = top / "docs" / "findings.md"
+    text = files[page]
+    assert text.startswith("above\n<!-- findings: written by `reproduce findings` -->\n\nAt ")
     assert text.endswith("|\n\n<!-- end of findings -->\nbelow\n")
     assert "\nold\n" not in text
-    assert "](results/README.md)" in text
+    assert "](../results/README.md)" in text
     cells = "**1 fail**; ours: 1 open | 1 open; ours: 1 hold, **1 fail**"
     assert f"| `p/a` | Toy | short, 3 | smaller | {cells} |" in text
-    file.write_text(text)
-    assert readme.updated_readme(file, BOOK, results) == text
+    page.write_text(text)
+    assert written.written_files(top, BOOK, results, top / "specs")[page] == text
+    (results / "speed").mkdir()
+    speed = written.written_files(top, BOOK, results, top / "specs")[top / "docs" / "speed.md"]
+    assert "\n\nNo speed is recorded yet" in speed
 
 
-def test_how_often_the_judge_was_wrong_stands_below_the_table(
-    results: Path, tmp_path: Path
-) -> None:
+def test_how_often_the_judge_was_wrong_stands_below_the_table(results: Path, top: Path) -> None:
     rates = {"kind": "between", "law": "normal", "n": 3, "draws": 2000, "promised": True}
     cases = [{**rates, "holds": 0.01, "fails": 0.026}, {**rates, "holds": 0.5, "fails": 0.5,
              "promised": False}]  # fmt: skip
     (results / "coverage.json").write_text(json.dumps({"rate": 0.025, "cases": cases}))
-    file = tmp_path / "README.md"
-    file.write_text(marked("speed", "findings"))
-    text = readme.updated_readme(file, BOOK, results)
+    text = written.written_files(top, BOOK, results, top / "specs")[top / "docs" / "findings.md"]
     assert (
         "at most 2.6% of 2,000 verdicts were wrong (kind between; normal; 3 seeds).\n\n"
         "<!-- end of findings -->" in text
     )
 
 
-@pytest.mark.parametrize("lacking", ["findings", "speed"])
-def test_a_readme_without_the_marks_is_refused(lacking: str, results: Path, tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text(marked(*({"findings", "speed"} - {lacking})))
-    with pytest.raises(BadSetting, match=f"there is no line <!-- {lacking}: written"):
-        readme.updated_readme(file, BOOK, results)
+def test_a_page_without_the_marks_is_refused(results: Path, top: Path) -> None:
+    page = top / "docs" / "findings.md"
+    page.write_text("nothing")
+    with pytest.raises(BadSetting, match="there is no line <!-- findings: written"):
+        written.written_files(top, BOOK, results, top / "specs")
+    page.unlink()
+    with pytest.raises(BadSetting, match="there is no such file"):
+        written.written_files(top, BOOK, results, top / "specs")
 
 
 def test_a_pages_claims_have_all_variants_verdicts() -> None:

@@ -267,21 +267,24 @@ def test_check_report_record_and_findings(
         "neither the runs nor their histories are here"
         not in (tmp_path / "report/mine/digits.html").read_text()
     )
-    readme = tmp_path / "README.md"
     begin = "<!-- findings: written by `reproduce findings` -->"
-    speed = "<!-- speed: written by `reproduce findings` -->\n<!-- end of speed -->"
-    text = f"above\n{begin}\n<!-- end of findings -->\n{speed}\nbelow\n"
-    readme.write_text(text)
-    findings = ["findings", "--readme", str(readme), *results]
+    findings = ["findings", "--top", str(tmp_path), *results]
+    shown = reproduce(*findings)  # there is no page to write into
+    assert shown.returncode == 0
+    assert "1 fail" in shown.stdout
+    assert reproduce(*findings, "--check").returncode == 2
+    page = tmp_path / "docs" / "findings.md"
+    page.parent.mkdir()
+    page.write_text(f"above\n{begin}\n<!-- end of findings -->\nbelow\n")
     assert reproduce(*findings, "--check").returncode == 2
     assert reproduce(*findings).returncode == 0
     assert reproduce(*findings, "--check").returncode == 0
     where = "| `mine/toy` | smoke, 2 | smaller |"
     row = f"{where} BOME is there at once | paper: in the title | · | **fails** |"
     assert row in (tmp_path / "results/README.md").read_text()
-    assert "**1 fail**" in readme.read_text()
-    assert readme.read_text().startswith("above\n")
-    assert readme.read_text().endswith("below\n")
+    assert "**1 fail**" in page.read_text()
+    assert page.read_text().startswith("above\n")
+    assert page.read_text().endswith("below\n")
 
     # a claim that is worded anew is the same claim, and is shown as the spec words it now
     spec = specs / "mine" / "toy.yaml"

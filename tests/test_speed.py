@@ -1,4 +1,4 @@
-"""The README's tables of speed, and the comparisons that write their records."""
+"""The tables of docs/speed.md, and the comparisons that write their records."""
 
 import importlib
 import json
@@ -134,7 +134,7 @@ def call_speed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_gradient_writes_such_a_record(tmp_path: Path) -> None:
-    """The gradient's four contenders agree, and what is written is what the README reads."""
+    """The gradient's four contenders agree, and what is written is what docs/speed.md shows."""
     file = tmp_path / "speed" / "gradient.json"
     done = call_speed("gradient", "--smoke", "--json", str(file))
     assert done.returncode == 0, done.stderr

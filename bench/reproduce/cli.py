@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -33,8 +34,8 @@ from bench.reproduce.options import (
     Runs,
     Specs,
 )
-from bench.reproduce.plan import Names
 from bench.reproduce.places import RESULTS
+from bench.reproduce.plan import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.standing import (
     current_plan,
@@ -252,33 +253,29 @@ def report(
 
 @app.command()
 def findings(
-    readme: Annotated[Path, typer.Option(help="the file with the summary")] = Path("README.md"),
-    highlights: Annotated[
-        Path, typer.Option(help="the file with the findings that matter most")
-    ] = Path("docs/findings.md"),
+    top: Annotated[
+        Path, typer.Option(help="the folder with README.md and docs/", file_okay=False)
+    ] = Path(),
     check: Annotated[
         bool, typer.Option("--check", help="only say whether the files are up to date")
     ] = False,
     results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
-    """Write what the records say: README's summary and speed, results/README.md, docs/findings.md.
+    """Write what the records say into README.md, docs/ and results/README.md.
 
-    The last one is written only if there is a highlights.yaml beside the specs. What packages
-    of your own bring is in none of them.
+    Where there is no docs/findings.md, the findings are shown and nothing is written. What packages
+    of your own bring is in none of these files.
     """
-    from bench.reproduce import readme as pages
-    from bench.reproduce.highlights import highlights_text, read_highlights
+    from bench.reproduce import written
 
     book = load_book(specs, outside=False)
-    fresh = {
-        readme: pages.updated_readme(readme, book, results),
-        results / "README.md": pages.findings_page(book, results),
-    }
-    if chosen := read_highlights(specs):
-        text = highlights_text(chosen, book, results)
-        fresh[highlights] = pages.replace_parts(highlights, {"highlights": text})
-    for file, text in fresh.items():
+    if not (top / written.FINDINGS).is_file():
+        if check:
+            raise BadSetting(f"--check: there is no {top / written.FINDINGS}; start in a checkout")
+        out.print(Markdown("\n".join(written.findings_parts(book, results, specs, None).values())))
+        return
+    for file, text in written.written_files(top, book, results, specs).items():
         if not check:
             file.write_text(text)
             out.print(f"{file}")

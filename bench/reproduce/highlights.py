@@ -27,16 +27,25 @@ class Evidence(StrictModel):
     claim: str
 
 
+class Shown(StrictModel):
+    """What the README has of a finding: one of its claims, and words before its measured number."""
+
+    claim: str
+    said: str
+
+
 class Highlight(StrictModel):
     """One finding.
 
     published: what the paper says. finding: what the claims show, in words without numbers.
+    readme: what the README shows of it; None: nothing.
     """
 
     title: str
     published: str
     finding: str
     why: Cause
+    readme: Shown | None = None
     claims: list[Evidence] = Field(min_length=1)
 
 

@@ -1,16 +1,16 @@
-"""Writes what the records say: a summary of findings and speed for the README, all for results/."""
+"""What the records say: a summary for docs/findings.md, and every claim for results/README.md."""
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.core.settings import BadSetting
-from bench.reproduce import records, speed, statistics, tables
+from bench.reproduce import records, statistics, tables
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.coverage import coverage_sentence
+from bench.reproduce.places import readable
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import VARIANTS, Budget
 from bench.reproduce.specs import Artifact, Book, ScaleName
@@ -31,25 +31,14 @@ class Finding(NamedTuple):
         return self.artifact.spec.scale(self.budget)
 
 
-def updated_readme(readme: Path, book: Book, results: Path) -> str:
-    """The file's text with both parts written from the records.
-
-    Raises BadSetting if the lines around a part are not there, or for a record that is refused.
-    """
-    link = os.path.relpath(results / "README.md", readme.parent)
-    fresh = {
-        "findings": summary_table(list(read_findings(book, results)), link)
-        + coverage_text(results),
-        "speed": speed.speed_tables(results),
-    }
-    return replace_parts(readme, fresh)
-
-
 def replace_parts(file: Path, fresh: Mapping[str, str]) -> str:
     """The file's text with new contents of its marked parts, which stand between comment lines.
 
-    fresh: the name of a part -> its content. Raises BadSetting if the lines are not there.
+    fresh: the name of a part -> its content. Raises BadSetting if the file or the lines are not
+    there.
     """
+    if not file.is_file():
+        raise BadSetting(f"{file}: there is no such file")
     text = file.read_text()
     for what, content in fresh.items():
         begin, end = f"<!-- {what}: written by `reproduce findings` -->", f"<!-- end of {what} -->"
@@ -69,10 +58,10 @@ def read_findings(book: Book, results: Path) -> Iterator[Finding]:
                 yield Finding(artifact, budget, record, rejudge(record, artifact, book))
 
 
-def summary_table(found: list[Finding], link: str) -> str:
+def summary_table(found: list[Finding], link: str | None) -> str:
     """A row for each record: how many claims hold, fail or are open, ours apart.
 
-    link: to all findings.
+    link: to all findings; None: there is nothing to link to.
     """
     if not found:
         return "\nNothing is recorded yet.\n\n"
@@ -91,7 +80,7 @@ def summary_table(found: list[Finding], link: str) -> str:
         for entry in found
     ]
     head = ["artifact", "", "budget, n", "scale", "paper", "code"]
-    link_text = f"[Every claim, and what its failing means]({link})."
+    link_text = link and f"[Every claim, and what its failing means]({link})."
     said = filter(None, [total_text(found), errors_sentence(found), link_text])
     return f"\n{' '.join(said)}\n\n" + markdown_table(head, rows)
 
@@ -126,7 +115,7 @@ def total_text(found: Iterable[Finding]) -> str:
 
 def coverage_text(results: Path) -> str:
     """How often the judge was wrong in simulations; empty if that is not recorded."""
-    file = results / "coverage.json"
+    file = readable("coverage.json", results)
     if not file.is_file():
         return ""
     return f"{coverage_sentence(json.loads(file.read_text()))}\n\n"

@@ -1,4 +1,4 @@
-"""The README's tables of speed, from results/speed/*.json.
+"""The tables of docs/speed.md, from results/speed/*.json.
 
 Each of these files is about one comparison on one machine; `python -m scripts.speed` writes them
 with --json.

@@ -3,7 +3,7 @@
 Contenders are first held against each other: they must compute the same. Then each takes its turn,
 after one turn that warms up. The ratio is theirs / ours, above 1 where ours is faster: the
 geometric mean over the turns with Student's 95% interval. With --json the lines are written as a
-record; those in results/speed/ are the README's tables.
+record; those in results/speed/ are docs/speed.md's tables.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a comparison leaves: a table on the terminal and, with --json, a record for the README."""
+"""What a comparison leaves: a table on the terminal and, with --json, a record for the docs."""
 
 import shlex
 import sys

@@ -1,0 +1,137 @@
+"""The README's first screen, from the records: the papers' table, five findings, and the picture.
+
+conf/paper/readme.yaml has the papers and the picture; the findings are those of highlights.yaml
+which name the claim that the README shows of them.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.core.settings import BadSetting
+from bench.reproduce.book import format_path, own_specs, read_yaml, validate
+from bench.reproduce.highlights import Highlight, find_claim
+from bench.reproduce.papers import Paper
+from bench.reproduce.picture import Picture, draw, picture_lines
+from bench.reproduce.readme import Finding, list_claims, markdown_table
+from bench.reproduce.schema import Budget, StrictModel
+from bench.reproduce.specs import Book
+from bench.reproduce.tables import done_values
+from bench.reproduce.totals import AUTHOR_PHRASES, MARKDOWN, count_verdicts, phrase_counts
+
+FILE = "readme.yaml"
+
+
+class Front(StrictModel):
+    """What readme.yaml says. papers: a paper's folder -> what its method is called."""
+
+    papers: dict[str, str]
+    picture: Picture
+
+
+class FrontParts(NamedTuple):
+    """The README's two parts in Markdown, and the picture as SVG."""
+
+    papers: str
+    surprises: str
+    picture: str
+
+
+def read_front(folder: Path | None) -> Front | None:
+    """What the folder's readme.yaml says, by default this project's; None if there is no such file.
+
+    Raises BadSetting, which names file and field.
+    """
+    file = (folder or own_specs()) / FILE
+    if not file.is_file():
+        return None
+    content = read_yaml(file)
+    if not isinstance(content, dict):
+        raise BadSetting(f"{format_path(file)}: it is no mapping")
+    return validate(Front, content, file, "")
+
+
+def front_parts(
+    front: Front,
+    papers: Mapping[str, Paper],
+    highlights: list[Highlight],
+    book: Book,
+    found: list[Finding],
+) -> FrontParts:
+    """All that the README shows of the records. found: every record of the book.
+
+    Raises BadSetting for a paper that papers.yaml lacks, a claim or a row that no record has.
+    """
+    entries = {(one.artifact.id, one.budget): one for one in found}
+    return FrontParts(
+        papers_table(front.papers, papers, found),
+        surprises_text(highlights, entries),
+        picture_text(front.picture, book, entries),
+    )
+
+
+def papers_table(
+    names: Mapping[str, str], papers: Mapping[str, Paper], found: list[Finding]
+) -> str:
+    """A row for each paper: how its own claims stand, and ours about it, in both variants.
+
+    names: a paper's folder -> what its method is called. Raises BadSetting for an unknown paper.
+    """
+    rows = []
+    for folder, name in names.items():
+        if folder not in papers:
+            raise BadSetting(f"{FILE}: papers.{folder}: papers.yaml has no such paper")
+        paper = papers[folder]
+        of_paper = [one for one in found if one.artifact.id.partition("/")[0] == folder]
+        counts = count_verdicts(list_claims(of_paper))
+        cells = [phrase_counts(counts[author], MARKDOWN) or "·" for author in AUTHOR_PHRASES]
+        artifacts = len({one.artifact.id for one in of_paper})
+        surnames = ", ".join(author.split()[-1] for author in paper.authors)
+        cited = f"**{name}**: {paper.title} ({surnames}, {paper.year})"
+        rows.append([cited, f"{artifacts}", *cells])
+    head = ["paper", "tables and figures", "its claims", "our checks"]
+    return "\n" + markdown_table(head, rows)
+
+
+def surprises_text(highlights: list[Highlight], entries: dict[tuple[str, Budget], Finding]) -> str:
+    """A numbered line for each finding that the README shows: what is found, and the measurement.
+
+    Raises BadSetting for a claim that no record has.
+    """
+    lines: list[str] = []
+    for one in highlights:
+        if one.readme is None:
+            continue
+        evidence = next((e for e in one.claims if e.claim == one.readme.claim), None)
+        if evidence is None:
+            raise BadSetting(f"highlights.yaml: readme: {one.title} has no {one.readme.claim}")
+        verdict = find_claim(evidence, entries).verdict
+        where = f"`{evidence.artifact}`, {evidence.budget}, n = {verdict.n}"
+        measured = measured_number(verdict.statistic)
+        lines.append(
+            f"{len(lines) + 1}. **{one.title}.** {one.readme.said} **{measured}** ({where})."
+        )
+    return "\n" + "\n".join(lines) + "\n\n"
+
+
+def measured_number(statistic: str) -> str:
+    """The number and its interval out of a claim's line, such as "A − B = 1.5 [1, 2], asked > 0".
+
+    Raises BadSetting if there is none.
+    """
+    found = re.search(r" = ([^=]+), asked ", statistic)
+    if found is None:
+        raise BadSetting(f"highlights.yaml: readme: there is no number in {statistic!r}")
+    return found[1]
+
+
+def picture_text(picture: Picture, book: Book, entries: dict[tuple[str, Budget], Finding]) -> str:
+    """The picture as SVG; raises BadSetting if the record, a row or its values are not there."""
+    found = entries.get((picture.artifact, picture.budget))
+    if found is None:
+        raise BadSetting(f"{FILE}: no record has {picture.artifact} {picture.budget}")
+    rows = found.record.rows.get(picture.variant, {})
+    finals = {name: done_values(row, picture.metric) for name, row in rows.items()}
+    metric = book.metric(found.artifact.spec.task, picture.metric)
+    return draw(picture, metric, picture_lines(picture, found.artifact, finals))

@@ -1,0 +1,65 @@
+"""Every file that `reproduce findings` writes, from the records: README, docs/ and results/."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.reproduce import speed
+from bench.reproduce.front import front_parts, read_front
+from bench.reproduce.highlights import highlights_text, read_highlights
+from bench.reproduce.papers import load_papers
+from bench.reproduce.readme import (
+    coverage_text,
+    findings_page,
+    read_findings,
+    replace_parts,
+    summary_table,
+)
+from bench.reproduce.specs import Book
+
+FINDINGS = Path("docs/findings.md")
+PICTURE = Path("docs/published.svg")
+
+
+def findings_parts(
+    book: Book, results: Path, specs: Path | None, claims: str | None
+) -> Mapping[str, str]:
+    """The marked parts of docs/findings.md: the findings that matter most, if the folder of specs
+    names any, and how all records stand.
+
+    claims: a link to every claim; None: there is no such page. Raises BadSetting.
+    """
+    parts = {}
+    if chosen := read_highlights(specs):
+        parts["highlights"] = highlights_text(chosen, book, results)
+    found = list(read_findings(book, results))
+    parts["findings"] = summary_table(found, claims) + coverage_text(results)
+    return parts
+
+
+def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> dict[Path, str]:
+    """The new contents of every file, by its path.
+
+    top: the folder with README.md and docs/. README.md and the picture are written only for a
+    folder of specs that has a readme.yaml, docs/speed.md only if there are records of speed.
+
+    Raises BadSetting for a file that lacks the comment lines around a part, for a record that is
+    refused, and for what a yaml names and no record has.
+    """
+    claims = results / "README.md"
+    page = top / FINDINGS
+    link = os.path.relpath(claims, page.parent)
+    fresh = {
+        claims: findings_page(book, results),
+        page: replace_parts(page, findings_parts(book, results, specs, link)),
+    }
+    if (results / "speed").is_dir():
+        file = top / "docs" / "speed.md"
+        fresh[file] = replace_parts(file, {"speed": speed.speed_tables(results)})
+    if front := read_front(specs):
+        found = list(read_findings(book, results))
+        parts = front_parts(front, load_papers(specs), read_highlights(specs), book, found)
+        file = top / "README.md"
+        fresh[file] = replace_parts(file, {"papers": parts.papers, "surprises": parts.surprises})
+        fresh[top / PICTURE] = parts.picture
+    return fresh
