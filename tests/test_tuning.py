@@ -230,7 +230,7 @@ def test_a_trial_of_several_seeds_and_a_step_that_diverges(
         (("algorithm.outer_lr=uniform(0,1)",), "uniform"),
         (("algorithm.outer_lr=tag(foo,interval(0,1))",), "the only tag is log"),
         (("algorithm.nothing=interval(0,1)",), "algorithm.nothing"),
-        (("algorithm.T=interval(1,5)",), "algorithm.T=1.0"),
+        (("algorithm.T=interval(1,5)",), "algorithm.T=2.33333"),
         (("algorithm.outer_lr=interval(-1,1)",), "algorithm.outer_lr=-1.0"),
         (("algorithm=choice(aid_cg,nothing)",), "algorithm=nothing"),
         ((STEP, "hydra.sweeper.metric=nothing"), "hydra.sweeper.metric=nothing: no such setting"),

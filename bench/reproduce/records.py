@@ -39,6 +39,8 @@ from bench.runs.files import is_number, read_small, write_whole
 MOST_BYTES = 20_000_000  # of a record
 # the fields of a claim that change nothing else; older records have failing in place of why
 WORDING = ("text", "by", "source", "why", "failing")
+
+
 # the lists of a row that have an entry for each run; older records lack all but the first two
 LISTS = (
     "status", "reasons", "undisturbed", "devices", "commits", "sources", "threads", "instructions",
@@ -326,7 +328,7 @@ def write_record(found: Record, results: Path = RESULTS) -> Path:
 
 def read_record(artifact: str, budget: str, results: Path = RESULTS) -> Record | None:
     """The record, or None if there is none; raises BadSetting if it is damaged."""
-    file = readable(record_path(artifact, budget, Path()).as_posix(), results)
+    file = readable(f"{artifact}/{budget}.json", results_of(artifact, results, RESULTS))
     if not file.is_file():
         return None
     try:

@@ -91,8 +91,9 @@ class Interval:
         return repr(min(max(float(f"{value:.6g}"), self.low), self.high))
 
     def corners(self) -> tuple[str, ...]:
-        """Its ends."""
-        return self.text(self.low), self.text(self.high)
+        """Its ends; between those of floats one that is not whole, which a count refuses."""
+        between = () if self.whole else (self.text(self.low + (self.high - self.low) / 3),)
+        return self.text(self.low), *between, self.text(self.high)
 
 
 Part = Choice | Range | Interval
