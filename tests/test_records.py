@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from bench.core.settings import BadSetting
-from bench.reproduce import circumstances, records, specs
+from bench.reproduce import circumstances, durations, records, specs
 from bench.reproduce.plan import PlannedRun, Run
 from bench.reproduce.points import Point
 from bench.reproduce.specs import Artifact
@@ -445,15 +445,15 @@ def test_what_it_costs_is_measured_or_estimated(measured: records.Record) -> Non
     whole = measured.model_copy(
         update={"complete": True, "process_seconds": 70.0, "startup_seconds": 36.0}
     )
-    assert records.describe_cost(entry, "short", whole, 2.0) == "70 s (measured)"
+    assert durations.describe_cost(entry, "short", whole, 2.0) == "70 s (measured)"
     before = whole.model_copy(update={"process_seconds": None, "startup_seconds": None})
-    assert records.recorded_run_count(before) == 18
-    assert records.describe_cost(entry, "short", before, 2.0) == "~ 1.67 min"
-    assert records.describe_cost(entry, "short", measured, 2.0) == "~ 4 min"
-    assert records.describe_cost(entry, "short", None, 2.0) == "~ 4 min"
-    assert records.describe_cost(entry, "smoke", None, 2.0) == "~ 30 s"
-    assert records.mean_startup([whole, before]) == 2.0
-    assert records.mean_startup([before]) == 0.0
+    assert durations.recorded_run_count(before) == 18
+    assert durations.describe_cost(entry, "short", before, 2.0) == "~ 1.67 min"
+    assert durations.describe_cost(entry, "short", measured, 2.0) == "~ 4 min"
+    assert durations.describe_cost(entry, "short", None, 2.0) == "~ 4 min"
+    assert durations.describe_cost(entry, "smoke", None, 2.0) == "~ 30 s"
+    assert durations.mean_startup([whole, before]) == 2.0
+    assert durations.mean_startup([before]) == 0.0
 
 
 def test_the_processes_of_all_runs_are_summed_where_all_are_known(root: Path) -> None:
@@ -476,4 +476,4 @@ def test_the_processes_of_all_runs_are_summed_where_all_are_known(root: Path) ->
     ],
 )  # fmt: skip
 def test_durations(seconds: float, expected: str) -> None:
-    assert records.format_duration(seconds) == expected
+    assert durations.format_duration(seconds) == expected

@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bench.reproduce import durations, power, totals
 from bench.reproduce import plan as plans
-from bench.reproduce import power, records, totals
 from bench.reproduce.plan import Names
 from bench.reproduce.reading import summary_or_none
 from bench.reproduce.records import Record
@@ -34,7 +34,7 @@ def list_artifacts(
     their last column where they are longer.
     """
     names = Names(root)
-    startup = records.mean_startup(recorded.values())
+    startup = durations.mean_startup(recorded.values())
     yield "artifact (variants)"
     yield list_line(HEADING, width)
     for artifact in artifacts:
@@ -49,7 +49,7 @@ def list_artifacts(
                 artifact.spec.scale(budget),
                 str(plans.count_runs(artifact, book, budget)),
                 "?" if plan is None else str(len(plan.runs) - len(plan.missing)),
-                records.describe_cost(artifact, budget, record, startup),
+                durations.describe_cost(artifact, budget, record, startup),
                 totals.describe_verdicts(record, artifact.spec),
             )
             yield list_line(cells, width)

@@ -18,7 +18,16 @@ import jinja2
 from markupsafe import Markup
 
 from bench.core.settings import BadSetting
-from bench.reproduce import curves, dots, drawings, headlines, latex, pictures, records, tables
+from bench.reproduce import (
+    curves,
+    dots,
+    drawings,
+    durations,
+    headlines,
+    latex,
+    pictures,
+    tables,
+)
 from bench.reproduce import totals as counted
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.claims import VerdictWord
@@ -81,7 +90,7 @@ def load_templates() -> jinja2.Environment:
     environment.filters["author"] = describe_author
     environment.filters["cause"] = describe_cause
     environment.filters["scale"] = SCALE_WORDS.__getitem__
-    environment.filters["duration"] = records.format_duration
+    environment.filters["duration"] = durations.format_duration
     environment.filters["paths"] = with_pdf
     return environment
 

@@ -32,7 +32,7 @@ def plan(
     specs: Specs = None,
 ) -> None:
     """Show the command lines that `run` would start, which are done, and what all of them cost."""
-    from bench.reproduce import records
+    from bench.reproduce import durations
 
     book, root = load_book(specs), runs.expanduser()
     for artifact in find_artifacts(book, [id]):
@@ -42,9 +42,9 @@ def plan(
         counts = Counter(plans.run_status(run) for run in plan.runs)
         later = f", {plan.later} more once grid points are chosen" if plan.later else ""
         recorded = read_records(book, results)
-        startup = records.mean_startup(recorded.values())
+        startup = durations.mean_startup(recorded.values())
         record = recorded.get((artifact.id, budget.value))
-        cost = records.describe_cost(artifact, budget.value, record, startup)
+        cost = durations.describe_cost(artifact, budget.value, record, startup)
         out.print(
             f"{artifact.id} {budget.value}: {len(plan.runs)} runs"
             f" ({', '.join(f'{n} {word}' for word, n in counts.items())}){later}; cost {cost}"

@@ -9,10 +9,11 @@ from rich.table import Table
 
 from bench.reproduce import records, statistics
 from bench.reproduce.claims import ClaimPart, VerdictWord
+from bench.reproduce.durations import format_duration, recorded_run_count
 from bench.reproduce.plan import Names, Plan, make_plan, seeds
 from bench.reproduce.power import ASKED, claim_power
 from bench.reproduce.recorded import reusable_runs
-from bench.reproduce.records import ClaimRecord, Record, format_duration
+from bench.reproduce.records import ClaimRecord, Record
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
@@ -84,7 +85,7 @@ def missing_runs(
 
 def run_cost(artifact: Artifact, budget: Budget, old: Record | None, plan: Plan) -> float:
     """The CPU seconds of a run, on average: the record's, or else the spec's estimate."""
-    runs = records.recorded_run_count(old) if old is not None else 0
+    runs = recorded_run_count(old) if old is not None else 0
     if old is not None and runs:
         return (old.process_seconds or old.run_seconds) / runs
     return 60 * artifact.spec.budgets[budget].minutes / max(1, plan.count)
