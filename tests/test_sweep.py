@@ -210,7 +210,7 @@ def test_one_run_of_a_sweep_outside_the_main_thread(main: Main, tmp_path: Path) 
     thread.start()
     thread.join()
     assert json.loads((place(config).path / "summary.json").read_text())["status"] == "done"
-    assert (tmp_path / "note.json").read_text() == "{}"
+    assert (tmp_path / "note.json").read_text() == ""
 
 
 def test_what_is_to_start_again_does_so_once(tmp_path: Path) -> None:

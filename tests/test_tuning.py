@@ -74,7 +74,7 @@ def test_the_command_line_wins_over_params() -> None:
 def test_corners_have_every_choice_and_every_end() -> None:
     found = space("a=choice(x,y,z)", "b=interval(0,1)")
     assert list(found.corners()) == [
-        {"a": "x", "b": "0.0"}, {"a": "y", "b": "1.0"}, {"a": "z", "b": "1.0"},
+        {"a": "x", "b": "0.0"}, {"a": "y", "b": "0.333333"}, {"a": "z", "b": "1.0"},
     ]  # fmt: skip
 
 

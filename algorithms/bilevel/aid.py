@@ -59,6 +59,9 @@ def aid_neumann(
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T, inner_momentum: the size,
     the number and the momentum of the inner steps. batch: the samples of a batch; None: all the
     data.
+
+    Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
+    is conditioned; a larger K mends this.
     """
     return _aid(
         lambda H, b: neumann(H, b, eta, K), K, outer, outer_lr, inner_lr, T, inner_momentum, batch
@@ -81,6 +84,9 @@ def aid_fp(
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T, inner_momentum: the size,
     the number and the momentum of the inner steps. batch: the samples of a batch; None: all the
     data.
+
+    Caveat: K iterations do not end at v, which biases the hypergradient, the more the worse the
+    lower level is conditioned; a larger K mends this.
     """
 
     def solve(H: Callable[[Tensor], Tensor], f_y: Tensor) -> Tensor:

@@ -47,6 +47,9 @@ def bsa(
     outer, outer_lr: the rule and the size of the step on x. inner_lr, decay: the inner steps' size,
     and how it falls within a loop. eta, Q: the step size and the terms of the Neumann series.
     batch: the samples of a batch; None: all the data.
+
+    Caveat: the series is cut, which biases the hypergradient, and at a random term, whose noise
+    steps of a constant size do not average out; a larger Q with a smaller outer_lr mends both.
     """
 
     def step(o: Oracle, s: BsaState, draw: Draw) -> tuple[BsaState, dict[str, Tensor]]:

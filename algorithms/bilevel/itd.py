@@ -44,6 +44,9 @@ def itd(
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T, inner_momentum: the size,
     the number and the momentum of the inner steps. batch: the samples of a batch; None: all the
     data.
+
+    Caveat: the hypergradient is that of f(x, y_T), not of f(x, y*(x)), and is the further off, the
+    worse the lower level is conditioned; a larger T mends this.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
@@ -87,6 +90,9 @@ def reverse(
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T, inner_momentum: the size,
     the number and the momentum of the inner steps. batch: the samples of a batch; None: all the
     data. Raises BadSetting for K > T.
+
+    Caveat: the hypergradient is that of f(x, y_T), not of f(x, y*(x)), and is the further off, the
+    worse the lower level is conditioned; larger T and K mend this.
     """
     if K > T:
         raise BadSetting(f"algorithm.K={K}: write at most algorithm.T={T}, the steps there are")

@@ -43,6 +43,9 @@ def vrbo(
     outer_lr: the step size of x. inner_lr, T: the size and the number of the steps on y. eta, Q:
     the step size and the factors of the Neumann series. period: steps between restarts. batch: the
     samples of a batch; None: all the data.
+
+    Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
+    is conditioned; a larger Q mends this.
     """
 
     def estimates(o: Oracle, x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:

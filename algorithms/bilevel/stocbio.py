@@ -57,6 +57,9 @@ def stocbio(
 
     Raises BadSetting for shrink without a batch or with eta shrink >= 1, and for fixed batches with
     shrink or an inner_batch.
+
+    Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
+    is conditioned; a larger Q mends this.
     """
     sizes = [batch] * Q
     if shrink:

@@ -49,6 +49,10 @@ def mrbo(
     outer_lr, inner_lr, decay: the step sizes of x and y, and how they fall. eta, Q: the step size
     and the factors of the Neumann series. a_upper, a_lower: the weights of what is new in the
     directions of x and y. batch: the samples of a batch; None: all the data.
+
+    Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
+    is conditioned; a larger Q mends this. Its step sizes fall, and it comes
+    closer ever more slowly.
     """
     return _recursive(outer_lr, inner_lr, eta, Q, a_upper, a_lower, decay, batch, False)
 
@@ -68,6 +72,10 @@ def sustain(
     outer_lr, inner_lr, decay: the step sizes of x and y, and how they fall. eta, Q: the step size
     and the factors of the Neumann series. a_upper, a_lower: the weights of what is new in the
     directions of x and y. batch: the samples of a batch; None: all the data.
+
+    Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
+    is conditioned; a larger Q mends this. Its step sizes fall, and it comes
+    closer ever more slowly.
     """
     return _recursive(outer_lr, inner_lr, eta, Q, a_upper, a_lower, decay, batch, True)
 

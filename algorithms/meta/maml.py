@@ -34,6 +34,9 @@ def maml(
 
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T: the size and the number of
     the inner steps. batch: the samples of a batch; None: all the data.
+
+    Caveat: the hypergradient is that of f(x, y_T), not of f(x, y*(x)), and is the further off, the
+    worse the lower level is conditioned; a larger T mends this.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -72,7 +72,7 @@ def f2obo(
         x = o.project(x - gamma_t * hypergrad)  # line 10
         return State(x, y, z), {
             "hypergrad_sq": hypergrad.square().sum(),
-            "lam": x.new_full((), lam_t),
+            "lam": x.new_zeros(()) + lam_t,
         }
 
     cost = Cost(grad_g=2 * K + 2, grad_f=K + 1, batch=batch)
@@ -130,7 +130,7 @@ def af2obo(
         return state, {
             "hypergrad_sq": hypergrad.square().sum(),
             "capped": state.capped,
-            **{name: x.new_full((), value) for name, value in seen.items()},
+            **{name: x.new_zeros(()) + value for name, value in seen.items()},
         }
 
     def init(x: Tensor, y: Tensor) -> AdaptiveState:
@@ -204,7 +204,7 @@ def sf2obo(
         x = o.project(x - outer_lr * hypergrad)  # line 11
         return State(x, y, z), {
             "hypergrad_sq": hypergrad.square().sum(),
-            "lam": x.new_full((), lam_t),
+            "lam": x.new_zeros(()) + lam_t,
         }
 
     def cost(at: Moment) -> Cost:

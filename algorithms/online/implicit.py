@@ -52,6 +52,9 @@ def oagd(
     those of its released code. (That code goes once through all batches of the window in place of K
     steps on the last, with momentum and weight decay.) batch: the samples of a batch; None: all the
     data of a round.
+
+    Caveat: Q steps do not end at v*, which biases the hypergradient; with eta above 2 / curvature
+    they diverge.
     """
 
     def seen_rounds(k: int) -> int:

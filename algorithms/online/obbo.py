@@ -34,6 +34,9 @@ def obbo(
 
     inner_lr, K: the size and the number of the inner steps. outer_lr: the step size of x. batch:
     the samples of a batch; None: all the data of a round.
+
+    Caveat: K steps do not end at y* and v*, which biases the hypergradient, the more the worse the
+    lower level is conditioned; a larger K mends this.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
@@ -58,6 +61,10 @@ def sobbo(
     the last `window` stochastic hypergradients. Each is kept from its own round, as the paper
     averages without additional samples. inner_lr, K: the size and the number of the inner steps.
     outer_lr: the step size of x. batch: the samples of a batch; None: all the data of a round.
+
+    Caveat: K steps do not end at y* and v*, which biases the hypergradient, the more the worse the
+    lower level is conditioned; a larger K helps. x follows an
+    average over a window, and comes closer slowly.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
