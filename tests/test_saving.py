@@ -139,25 +139,19 @@ SEALED: dict[str, tuple[Callable[[Path, Any], None], Callable[[Path], Any]]] = {
 
 
 @pytest.mark.parametrize("name", SEALED)
-def test_every_flipped_bit_of_a_small_file_is_noticed_or_changes_nothing(
-    name: str, tmp_path: Path
-) -> None:
+def test_every_flipped_bit_of_a_small_file_is_noticed(name: str, tmp_path: Path) -> None:
+    """Also one of the digest, and of what says that it is one."""
     (write, read), values = SEALED[name], {"b": 1, "a": [1.5, None, "x"], "c": {"digest": "y"}}
     path = tmp_path / name
     write(path, values)
     assert read(path) == values
     whole = path.read_bytes()
-    seal = whole.rindex(b"digest")
     for bit in range(8 * len(whole)):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
-        try:
-            found = read(path)
-        except BadSetting:
-            continue
-        assert bit // 8 >= seal - 2  # it is the digest itself that is damaged
-        assert {key: found.get(key) for key in values} == values
+        with pytest.raises(BadSetting):
+            read(path)
 
 
 def test_small_files_without_a_digest_are_read(tmp_path: Path) -> None:
