@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,16 @@ def cli(tmp_path: Path) -> Cli:
         )
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def own_path() -> Iterator[None]:
+    """What a command of this process tells its children of their path is not for the next test."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    yield
+    os.environ.pop("PYTHONSAFEPATH", None)
+    if before is not None:
+        os.environ["PYTHONSAFEPATH"] = before
 
 
 @pytest.fixture(scope="session")

@@ -595,9 +595,14 @@ def test_a_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited == [torch.device("cuda")]
 
 
-def test_peak_memory_is_in_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_is_in_megabytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of this program alone: getrusage also has the peak of the process that started it."""
     usage = SimpleNamespace(ru_maxrss=2048)
     monkeypatch.setattr(machine.resource, "getrusage", lambda who: usage)
+    monkeypatch.setattr(machine, "STATUS", tmp_path / "status")
+    (tmp_path / "status").write_text("VmPeak:\t 9 kB\nVmHWM:\t    1024 kB\n")
+    assert machine.peak_memory_mb(torch.device("cpu")) == {"process": 1.0}
+    (tmp_path / "status").unlink()  # as where there is no Linux
     assert machine.peak_memory_mb(torch.device("cpu")) == {"process": 2.0}
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
     assert machine.peak_memory_mb(torch.device("cuda")) == {"process": 2.0, "gpu": 3.0}
