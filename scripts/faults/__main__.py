@@ -68,9 +68,7 @@ def main() -> None:
                 found.seconds += seconds
                 print(f"{kind}, {part}: {dict(count)}", flush=True)
                 if options.record:
-                    add(
-                        options.record, part, kind, count, seconds, f"{words} --seed {options.seed}"
-                    )
+                    add(options.record, part, kind, count, seconds, words)
     if options.record:
         found = read(options.record)
     print_tables(found)
