@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from bench import about, guard
 from bench.core.packages import listed
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF, REFUSED
+from bench.runs.importing import import_torch
 from bench.runs.waiting import settle_waiting
 from bench.search_path import find_clash, keep_children_out
 
@@ -38,6 +39,7 @@ run_errors: list[Exception] = []
 @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
 def app(cfg: DictConfig) -> None:
     """Make one run. A sweep is made by hydra_plugins/bilevel_bench.py instead."""
+    import_torch()
     from bench.runs.launch import launch
 
     try:

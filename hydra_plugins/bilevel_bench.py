@@ -4,19 +4,24 @@ Hydra finds them here, because it looks for plugins in this package.
 """
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Hydra imports its own plugins a second time: an import at the top of this file, which Hydra reads
 # at that moment, gets the class that Hydra compares with; one in another module would not.
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from bench.core.packages import listed
+from bench.runs.importing import import_torch
+
+if TYPE_CHECKING:
+    from bench.sweeps.composing import Composer
 
 MANY = 100  # from so many runs on, planning takes long enough to announce it
 
@@ -37,11 +42,7 @@ class Sweep(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from bench.main import run_codes
 
-        assert self.hydra_context is not None
-        assert self.config is not None
-        loader = self.hydra_context.config_loader
-        parser = OverridesParser.create(config_loader=loader)
-        parsed = parser.parse_overrides(arguments)
+        parsed = self.parse(arguments)
         for override in parsed:
             if override.is_interval_sweep():
                 raise HydraException(
@@ -51,37 +52,49 @@ class Sweep(BasicSweeper):
         (overrides,) = self.split_arguments(parsed, None)
         if len(overrides) >= MANY:
             print(f"bench: planning {len(overrides):,} runs", file=sys.stderr)
-        from bench.sweeps.sweep import Composer, run_sweep  # slow to import
+        import_torch()
+        from bench.sweeps.sweep import run_sweep  # slow to import
 
-        run_codes.append(run_sweep(Composer(loader, self.config), overrides, self.config))
+        compose = self.composer()
+        assert self.config is not None
+        run_codes.append(run_sweep(compose, overrides, self.config))
+
+    def parse(self, arguments: list[str]) -> list[Override]:
+        """The overrides that the command line has."""
+        assert self.hydra_context is not None
+        loader = self.hydra_context.config_loader
+        return OverridesParser.create(config_loader=loader).parse_overrides(arguments)
+
+    def composer(self) -> "Composer":
+        """What composes the configuration of each run."""
+        from bench.sweeps.composing import Composer
+
+        assert self.hydra_context is not None
+        assert self.config is not None
+        node = self.config.hydra
+        loader = self.hydra_context.config_loader
+        return Composer(loader, node.job.config_name, node.overrides.hydra)
 
 
-class OptunaSweep(BasicSweeper):
+class OptunaSweep(Sweep):
     """The sweeper `optuna`: a search, which bench.sweeps.tuning makes."""
 
     def __init__(self, **settings: Any):
         """settings: as conf/hydra/sweeper/optuna.yaml has them; read where they are used."""
         super().__init__(max_batch_size=None)
 
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        self.hydra_context = hydra_context
-        self.config = config
-
     def sweep(self, arguments: list[str]) -> Any:
         from bench.main import run_codes
-        from bench.sweeps.space import parser, read_space
-        from bench.sweeps.sweep import Composer  # slow to import
-        from bench.sweeps.tuning import run_search
 
-        assert self.hydra_context is not None
+        import_torch()
+        from bench.sweeps.space import parser, read_space
+        from bench.sweeps.tuning import run_search  # slow to import
+
+        compose = self.composer()
         assert self.config is not None
-        loader = self.hydra_context.config_loader
-        parsed = OverridesParser.create(config_loader=loader).parse_overrides(arguments)
         params = OmegaConf.to_container(self.config.hydra.sweeper.params)
-        space = read_space(parsed, params, parser(loader))
-        run_codes.append(run_search(Composer(loader, self.config), space, self.config))
+        space = read_space(self.parse(arguments), params, parser(compose.loader))
+        run_codes.append(run_search(compose, space, self.config))
 
 
 class Packages(SearchPathPlugin):

@@ -36,7 +36,7 @@ from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Context
-from bench.numerics.solve import top_singular
+from bench.numerics.singular import top_singular
 from bench.runs.environment import environment_of
 from bench.runs.files import write_whole
 from bench.runs.machine import choose_device, settle

@@ -21,6 +21,7 @@ from algorithms.bilevel.itd import fo_itd
 from algorithms.continual.ctn import ctn
 from algorithms.continual.er import er, single
 from algorithms.continual.gem import project_gradient
+from bench.contract.algorithms import stepped
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
 from bench.core.loop import Standing, advance, first, run
@@ -64,14 +65,6 @@ def made(name: str, **settings: Any) -> Algorithm:
         node["method"]["T"] = 2
     small = {key: SMALL[key] for key in SMALL.keys() & node.keys()}
     return build(check_settings(node | small | settings, "algorithm", Algorithm))
-
-
-def stepped(task: Task, algorithm: Algorithm, steps: int, seed: int = 0) -> Standing:
-    standing = first(task, algorithm, seed)
-    with torch.no_grad():
-        for _ in range(steps):
-            standing = advance(task, algorithm, seed, standing)
-    return standing
 
 
 # measures

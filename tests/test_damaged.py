@@ -18,7 +18,7 @@ import yaml
 
 from bench.core.settings import BadSetting
 from bench.core.task import Context
-from bench.reproduce import bands, cli, dashboard, finding, grouping, records
+from bench.reproduce import bands, chosen_runs, cli, dashboard, grouping, records
 from bench.reproduce.book import load_book
 from bench.reproduce.plan import Names
 from bench.reproduce.points import points
@@ -430,7 +430,7 @@ def test_a_long_history_is_thinned(tmp_path: Path) -> None:
     make_run(folder_at(run), 0)
     rows = (json.dumps({"step": i, "distance": 1.0 / (i + 1)}) for i in range(20_001))
     (run / "history.jsonl").write_text("".join(f"{row}\n" for row in rows))
-    found = finding.try_run(folder_at(run))
+    found = chosen_runs.try_run(folder_at(run))
     assert found is not None
     (one,) = bands.measure_group(grouping.group_runs([found], EMPTY).groups[0], 11)
     assert one.columns["step"].tolist() == [2000.0 * i for i in range(11)]

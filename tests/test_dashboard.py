@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bench.core.settings import BadSetting
-from bench.reproduce import bands, cli, dashboard, finding, grouping, statistics
+from bench.reproduce import bands, chosen_runs, cli, dashboard, grouping, statistics
 from bench.reproduce.dashboard import Comparison
 from bench.reproduce.specs import Book, Method, Metric
 from bench.runs.folder import SWEEP_SUMMARY, folder_at
@@ -88,12 +88,12 @@ def test_run_folders_are_found_once_and_in_order(tmp_path: Path) -> None:
     b, a = (made(tmp_path / f"toy/bome/{name}", losses(1)) for name in "ba")
     (tmp_path / "toy/bome/c").mkdir()
     (tmp_path / "toy/bome/c/history.jsonl").write_text("")  # no run without its config
-    assert [run.path for run in finding.find_run_folders([tmp_path, a])] == [a, b]
-    assert [run.path for run in finding.find_run_folders([b, tmp_path])] == [b, a]
-    assert [run.path for run in finding.find_run_folders([f"{tmp_path}/t*/*/b"])] == [b]
+    assert [run.path for run in chosen_runs.find_run_folders([tmp_path, a])] == [a, b]
+    assert [run.path for run in chosen_runs.find_run_folders([b, tmp_path])] == [b, a]
+    assert [run.path for run in chosen_runs.find_run_folders([f"{tmp_path}/t*/*/b"])] == [b]
     for place in (tmp_path / "nowhere", f"{tmp_path}/t*/itd"):
         with pytest.raises(BadSetting, match="there is no such folder"):
-            list(finding.find_run_folders([place]))
+            list(chosen_runs.find_run_folders([place]))
 
 
 def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path) -> None:
     sweep = tmp_path / ".sweeps" / "2026-11-23_01-06-27"
     sweep.mkdir(parents=True)
     with pytest.raises(BadSetting, match=f"has not ended: write {tmp_path} for all runs"):
-        list(finding.find_run_folders([sweep]))
+        list(chosen_runs.find_run_folders([sweep]))
     names = ["toy/bome/b", None, "toy/bome/lost"]
     (sweep / SWEEP_SUMMARY).write_text(json.dumps({"runs": [{"name": n} for n in names]}))
-    assert [run.path for run in finding.find_run_folders([sweep])] == [b]
+    assert [run.path for run in chosen_runs.find_run_folders([sweep])] == [b]
     for runs in ([{"name": "../../etc"}], [{"name": "toy/bome"}], [{}], 3, [None]):
         (sweep / SWEEP_SUMMARY).write_text(json.dumps({"runs": runs}))
         with pytest.raises(BadSetting, match=r"sweep\.summary\.json is damaged"):
-            list(finding.find_run_folders([sweep]))
+            list(chosen_runs.find_run_folders([sweep]))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_runs_of_which_something_is_asked(where: list[str], keys: str, tmp_path:
     ]  # fmt: skip
     for key, algorithm in zip("abc", settings):
         made(tmp_path / f"toy/bome/{key}", losses(1), seed=0, algorithm=algorithm)
-    assert "".join(run.key for run in finding.find_runs([tmp_path], where)) == keys
+    assert "".join(run.key for run in chosen_runs.find_runs([tmp_path], where)) == keys
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_runs_of_which_something_is_asked(where: list[str], keys: str, tmp_path:
 def test_what_cannot_be_asked_is_refused(where: str, line: str, tmp_path: Path) -> None:
     made(tmp_path / "toy/bome/a", losses(1))
     with pytest.raises(BadSetting) as refusal:
-        finding.find_runs([tmp_path], [where])
+        chosen_runs.find_runs([tmp_path], [where])
     assert line in str(refusal.value)
 
 
 def test_settings_that_change_no_result_are_left_out(tmp_path: Path) -> None:
-    run = finding.try_run(folder_at(made(tmp_path / "toy/bome/a", losses(1), algorithm={
+    run = chosen_runs.try_run(folder_at(made(tmp_path / "toy/bome/a", losses(1), algorithm={
         "lr": math.nan, "sizes": [math.inf, 1], "rule": {"_target_": "moved.to.adam"}
     })))  # fmt: skip
     assert run is not None

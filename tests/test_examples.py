@@ -86,19 +86,23 @@ def ended(name: str) -> Solution:
 
 
 @pytest.mark.parametrize(
-    ("name", "more"),
+    ("name", "more", "near"),
     [
-        ("itd", {"T": 100}), ("reverse", {"T": 100, "K": 100}), ("maml", {"T": 100}),
-        ("aid_fp", {"K": 100}), ("aid_neumann", {"K": 100}), ("stocbio", {"Q": 100}),
-        ("obbo", {"K": 100}), ("pzobo", {"T": 100}), ("oagd", {"eta": 0.05, "Q": 100}),
+        ("itd", {"T": 100}, NEAR), ("reverse", {"T": 100, "K": 100}, NEAR),
+        ("maml", {"T": 100}, NEAR), ("aid_fp", {"K": 100}, NEAR),
+        ("aid_neumann", {"K": 100}, NEAR), ("stocbio", {"Q": 100}, NEAR),
+        ("obbo", {"K": 100}, NEAR), ("oagd", {"eta": 0.05, "Q": 100}, NEAR),
+        ("pzobo", {"T": 30}, 0.03),  # its steps are slow: three times as near, by as large a T
     ],
 )  # fmt: skip
-def test_what_a_caveat_says_to_raise_mends_it(name: str, more: dict[str, float]) -> None:
+def test_what_a_caveat_says_to_raise_mends_it(
+    name: str, more: dict[str, float], near: float
+) -> None:
     problem = RIDGE.ridge()
     x0, y0 = problem.A.new_zeros(()), problem.A.new_zeros(10)
-    found = solve(problem.upper, problem.lower, x0, y0, name, steps=200, every=200, **more)
-    assert abs(float(found.x) - problem.best()) < NEAR
-    assert FAR[name] > NEAR
+    found = solve(problem.upper, problem.lower, x0, y0, name, steps=80, every=80, **more)
+    assert abs(float(found.x) - problem.best()) < near
+    assert FAR[name] > 3 * near
 
 
 @pytest.mark.parametrize("name", NAMES)

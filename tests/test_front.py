@@ -9,8 +9,8 @@ import yaml
 from bench.core.settings import BadSetting
 from bench.reproduce import front, places, records
 from bench.reproduce.front import Front, measured_number, papers_table
+from bench.reproduce.front_picture import Line, Picture, draw
 from bench.reproduce.papers import Paper
-from bench.reproduce.picture import Line, Picture, draw
 from bench.reproduce.readme import read_findings
 from bench.reproduce.specs import Book
 from tests.planned import BOOK, artifact, made

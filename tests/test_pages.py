@@ -1,17 +1,27 @@
-"""The pages in a real browser, from disk and without a network, as wide as a desk and a phone."""
+"""The pages in a real browser, from disk and without a network, as wide as a desk and a phone.
+
+tests/screens has a picture of each of five pages that a person has looked at: the darkest of each
+16 x 16 pixels, in grey. That is so coarse that fonts and measured seconds hardly show, and so fine
+that a figure, a table or a heading does which is missing, has moved or lies on another one. With
+the variable BENCH_SCREENS=new the test writes the pictures anew, and beside them the pages at their
+full size, *-full.png, to be looked at before a commit.
+"""
 
 import io
 import os
 import re
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
 import pytest
 import yaml
-from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from PIL import Image, ImageChops
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from bench.reproduce import dashboard, records, report
 from bench.reproduce import plan as plans
@@ -21,7 +31,13 @@ from tests.test_dashboard import BOOK, losses, suite
 from tests.test_dashboard import made as made_by_hand
 from tests.test_reproduce import DIGITS, TOY, made
 
+pytestmark = pytest.mark.xdist_group("pages")  # its pages are made once
 Open = Callable[[Path, int], Page]
+SCREENS = Path(__file__).parent / "screens"
+COARSE = 16  # pixels of a page to one of its picture, in both directions
+FAR = 60  # of 255: two pixels this far apart show different things
+FEW = 0.01  # the share of pixels that may be far apart, as other browsers draw text differently
+FONT = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"  # on every machine
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +274,7 @@ def test_the_comparison_draws_bands_and_its_tables_fit(
     assert "+10 [10, 10]" in " ".join(" ".join(matrix).split())
     page.select_option("#problem", label="all together")
     page.click("#runs summary")
-    assert page.locator("#runs tbody tr").count() == 19
+    expect(page.locator("#runs tbody tr")).to_have_count(19)
     assert too_wide(page) == []
 
 
@@ -286,7 +302,7 @@ def test_what_is_compared_can_be_chosen(opened: Open, compared: Path) -> None:
     assert page.locator("#plot .scatterlayer .trace").count() == 6
     page.click("#runs summary")
     page.fill("#seed", "2")
-    assert page.locator("#runs tbody tr").count() == 3
+    expect(page.locator("#runs tbody tr")).to_have_count(3)
     page.locator("#runs tbody input").first.check()
     assert page.locator("#plot .scatterlayer .trace").count() == 7
     heading = page.locator("#runs th.sortable", has_text="test loss")
@@ -326,3 +342,70 @@ def test_the_comparison_of_real_runs(
         assert page.locator("#methods tbody tr").count() == len(found.groups)
         assert page.locator("#plot .scatterlayer .js-line").count() > 2
         assert too_wide(page) == []
+
+
+def coarse(shot: bytes) -> Image.Image:
+    """A screenshot in grey, with the darkest of every COARSE x COARSE pixels."""
+    pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("L"))
+    rows, columns = (size // COARSE for size in pixels.shape)
+    whole = pixels[: rows * COARSE, : columns * COARSE]
+    return Image.fromarray(whole.reshape(rows, COARSE, columns, COARSE).min((1, 3)))
+
+
+def share_apart(a: Image.Image, b: Image.Image) -> float:
+    """The share of pixels that show different things, in as many rows as both pictures have; 1
+    where one is more than a tenth longer."""
+    rows = min(a.height, b.height)
+    if max(a.height, b.height) > 1.1 * rows or a.width != b.width:
+        return 1.0
+    cut = (0, 0, a.width, rows)
+    counts = ImageChops.difference(a.crop(cut), b.crop(cut)).histogram()
+    return sum(counts[FAR:]) / (rows * a.width)
+
+
+@pytest.mark.parametrize("name", ["index", "toy", "digits", "comparison", "real_runs"])
+def test_pages_look_as_they_did(
+    name: str,
+    opened: Open,
+    pages: tuple[Path, Path, Book],
+    compared: Path,
+    tmp_path: Path,
+) -> None:
+    folder, root, book = pages
+    if name == "comparison":
+        file, plots = compared, 1
+    elif name == "real_runs":
+        file, plots = dashboard.write_comparison([root], book, tmp_path / "page")[0], 1
+    elif name == "index":
+        file, plots = folder / "index.html", 0
+    else:
+        file, plots = folder / "mine" / f"{name}.html", 2
+    page = opened(file, 1008)
+    font = b64encode(FONT.read_bytes()).decode()
+    page.add_style_tag(
+        content=f"@font-face {{font-family: 'Fixed'; src: url(data:font/ttf;base64,{font})}}"
+        "* {font-family: 'Fixed' !important}"
+    )
+    page.evaluate("document.fonts.load('12px Fixed')")
+    settle(page, plots)
+    shot = page.screenshot(full_page=True)
+    kept = SCREENS / f"{name}.png"
+    if os.environ.get("BENCH_SCREENS") == "new":
+        coarse(shot).save(kept)
+        kept.with_name(f"{name}-full.png").write_bytes(shot)
+    apart = share_apart(coarse(shot), Image.open(kept))
+    assert apart <= FEW, f"{apart:.1%} of {kept.name} differ: BENCH_SCREENS=new makes it anew"
+
+
+def test_a_page_that_looks_different_is_noticed() -> None:
+    """A figure that is missing is; a digit that is another one is not."""
+    kept = Image.open(SCREENS / "toy.png")
+    without = kept.copy()
+    without.paste(255, (0, 25, kept.width, 50))
+    assert share_apart(without, kept) > FEW
+    digit = kept.copy()
+    digit.paste(128, (5, 5, 7, 6))
+    assert share_apart(digit, kept) < FEW
+    moved = ImageChops.offset(kept, 0, 4)
+    assert share_apart(moved, kept) > FEW
+    assert share_apart(kept.crop((0, 0, kept.width, kept.height // 2)), kept) == 1.0

@@ -12,7 +12,7 @@ from bench.core.draw import generator
 from bench.core.settings import BadSetting
 from bench.core.task import Set
 from bench.numerics.sets import box, l1_ball, l2_ball, nuclear_ball, simplex, spanning_trees
-from bench.numerics.solve import top_singular
+from bench.numerics.singular import top_singular
 
 GRAPH = networkx.gnp_random_graph(12, 0.5, seed=3)
 EDGES = torch.tensor(list(GRAPH.edges))

@@ -21,8 +21,9 @@ from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.source import source
 from bench.sweeps import launchers
+from bench.sweeps.composing import Composer
 from bench.sweeps.jobs import Job, is_lost, is_preempted
-from bench.sweeps.sweep import Composer, Outcome, SweepRun
+from bench.sweeps.sweep import Outcome, SweepRun
 
 Config = dict[str, Any]
 
@@ -548,12 +549,8 @@ def test_lanes_that_are_over_have_a_line_each(
 @pytest.fixture
 def composer() -> Iterator[Callable[[], Composer]]:
     """Composers that know nothing yet."""
-    master = OmegaConf.create(
-        {"hydra": {"job": {"config_name": "config"}, "overrides": {"hydra": []}}}
-    )
-    assert isinstance(master, DictConfig)
     with initialize_config_module("conf", version_base="1.3"):
-        yield lambda: Composer(GlobalHydra.instance().config_loader(), master)
+        yield lambda: Composer(GlobalHydra.instance().config_loader(), "config")
 
 
 TOY = ("task=toy_minimax", "algorithm=optimistic_gd")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.core.draw import generator
-from bench.numerics.solve import top_singular
+from bench.numerics.singular import top_singular
 
 
 def matrix(values: list[float], rows: int, columns: int) -> Tensor:

@@ -80,7 +80,7 @@ def ttsa(
     y, whose step size falls more slowly. eta, Q: the step size and the terms of the Neumann series.
     batch: the samples of a batch; None: all the data.
 
-    Caveat: its step sizes fall, and it comes closer ever more slowly.
+    Caveat: its step sizes fall, and it comes closer more and more slowly.
     """
 
     def step(o: Oracle, s: TtsaState, draw: Draw) -> tuple[TtsaState, dict[str, Tensor]]:

@@ -84,7 +84,7 @@ def fsla(
     outer_lr, inner_lr, system_lr: the step sizes of x, y and v. eta: eta_0. decay: eta_k and all
     step sizes fall as (k + 1)^-decay. batch: the samples of a batch; None: all the data.
 
-    Caveat: its step sizes fall, and it comes closer ever more slowly.
+    Caveat: its step sizes fall, and it comes closer more and more slowly.
     """
 
     def step(o: Oracle, s: FslaState, draw: Draw) -> tuple[FslaState, dict[str, Tensor]]:

@@ -51,8 +51,8 @@ def mrbo(
     directions of x and y. batch: the samples of a batch; None: all the data.
 
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
-    is conditioned; a larger Q mends this. Its step sizes fall, and it comes
-    closer ever more slowly.
+    is conditioned; a larger Q mends this. Its step sizes fall, and it comes closer more and
+    more slowly.
     """
     return _recursive(outer_lr, inner_lr, eta, Q, a_upper, a_lower, decay, batch, False)
 
@@ -74,8 +74,8 @@ def sustain(
     directions of x and y. batch: the samples of a batch; None: all the data.
 
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
-    is conditioned; a larger Q mends this. Its step sizes fall, and it comes
-    closer ever more slowly.
+    is conditioned; a larger Q mends this. Its step sizes fall, and it comes closer more and
+    more slowly.
     """
     return _recursive(outer_lr, inner_lr, eta, Q, a_upper, a_lower, decay, batch, True)
 

@@ -72,7 +72,7 @@ def f2obo(
         x = o.project(x - gamma_t * hypergrad)  # line 10
         return State(x, y, z), {
             "hypergrad_sq": hypergrad.square().sum(),
-            "lam": x.new_zeros(()) + lam_t,
+            "lam": scalar_like(x, lam_t),
         }
 
     cost = Cost(grad_g=2 * K + 2, grad_f=K + 1, batch=batch)
@@ -130,7 +130,7 @@ def af2obo(
         return state, {
             "hypergrad_sq": hypergrad.square().sum(),
             "capped": state.capped,
-            **{name: x.new_zeros(()) + value for name, value in seen.items()},
+            **{name: scalar_like(x, value) for name, value in seen.items()},
         }
 
     def init(x: Tensor, y: Tensor) -> AdaptiveState:
@@ -204,7 +204,7 @@ def sf2obo(
         x = o.project(x - outer_lr * hypergrad)  # line 11
         return State(x, y, z), {
             "hypergrad_sq": hypergrad.square().sum(),
-            "lam": x.new_zeros(()) + lam_t,
+            "lam": scalar_like(x, lam_t),
         }
 
     def cost(at: Moment) -> Cost:
@@ -230,3 +230,11 @@ def hypergradient(
 def at_most(tolerance: float) -> Callable[[Tensor], Tensor]:
     """Whether a gradient's norm is at most the tolerance."""
     return lambda gradient: gradient.norm() <= tolerance
+
+
+def scalar_like(x: Tensor, value: float | Tensor) -> Tensor:
+    """A number, which is a tensor in steps of several lanes, with x's dtype and on x's device.
+
+    Adding to a zero of the device, unlike torch.tensor(value), does not wait for a GPU.
+    """
+    return x.new_zeros(()) + value

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bench.core.settings import BadSetting
 from bench.core.task import Set
-from bench.numerics.solve import top_singular
 
 
 def box(low: float, high: float) -> Set:
@@ -68,6 +67,7 @@ def nuclear_ball(radius: float) -> Set:
 
     The oracle needs only the largest singular pair; the projection needs all of them.
     """
+    from bench.numerics.singular import top_singular  # slow to import, which is not for a step
 
     def project(u: Tensor) -> Tensor:
         left, values, right = torch.linalg.svd(u, full_matrices=False)

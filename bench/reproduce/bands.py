@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.reproduce import statistics
-from bench.reproduce.finding import FoundRun
+from bench.reproduce.chosen_runs import FoundRun
 from bench.reproduce.grouping import Group
 from bench.reproduce.plan import LARGEST, metric_value
 from bench.reproduce.reading import leave_out_damaged

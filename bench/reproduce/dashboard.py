@@ -13,7 +13,7 @@ from typing import Any
 from bench.core.settings import BadSetting
 from bench.reproduce import bands, grouping
 from bench.reproduce.bands import Band, MeasuredRun
-from bench.reproduce.finding import find_runs
+from bench.reproduce.chosen_runs import find_runs
 from bench.reproduce.grouping import Group, Grouping
 from bench.reproduce.report import copy_assets, load_templates
 from bench.reproduce.specs import Book, find_metric

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.reproduce.drawings import (
     DASHES,
+    add_legend,
     figure_style,
     line_points,
     pyplot,
@@ -62,13 +63,7 @@ def draw_results(
             draw_metric(panel, artifact, record, book, name, names)
         axes[0][0].set_yticks(range(len(names)), names)
         axes[0][0].set_ylim(len(names) - 0.5, -0.5)
-        handles: dict[str, Any] = {}
-        for panel in axes[0]:
-            for handle, text in zip(*panel.get_legend_handles_labels()):
-                handles.setdefault(text, handle)
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False
-        )
+        add_legend(figure, columns=3)
         file = save_figure(figure, artifact, out, "results")
     return [("Last values, mean ± standard error", file)]
 

@@ -220,14 +220,14 @@ def top(group: Sequence[float], gap: float) -> float:
     return bottom(group, gap) + gap * (len(group) - 1)
 
 
-def add_legend(figure: "Figure") -> None:
+def add_legend(figure: "Figure", columns: int = 4) -> None:
     """Write one legend below all panels, each name once."""
     handles: dict[str, Any] = {}
     for panel in figure.axes:
         for handle, text in zip(*panel.get_legend_handles_labels()):
             handles.setdefault(text, handle)
     figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
+        handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False
     )
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path, own_specs, read_yaml, validate
+from bench.reproduce.front_picture import Picture, draw, picture_lines
 from bench.reproduce.highlights import Highlight, find_claim
 from bench.reproduce.papers import Paper
-from bench.reproduce.picture import Picture, draw, picture_lines
 from bench.reproduce.readme import Finding, list_claims, markdown_table
 from bench.reproduce.schema import Budget, StrictModel
 from bench.reproduce.specs import Book

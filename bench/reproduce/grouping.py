@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from bench.reproduce.finding import FoundRun
+from bench.reproduce.chosen_runs import FoundRun
 from bench.reproduce.specs import Book
 
 # Okabe and Ito's palette, and the dashes of those groups whose method has no style to itself

@@ -18,6 +18,7 @@ from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.terminal import err, out
 from bench.runs.folder import RunState
+from bench.runs.importing import import_torch
 from bench.runs.loggers import tell_offline
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def make_runs(
     code has changed are made again. choice: which runs are made at all. old: a record whose runs
     are not made again. Raises BadSetting if a row's settings are refused.
     """
+    import_torch()
     from bench.reproduce import runner  # slow to import
     from bench.reproduce.recorded import reusable_runs
     from bench.sweeps.sweep import progress_bar

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.core.packages import listed
 from bench.core.settings import BadSetting
@@ -20,6 +20,9 @@ from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Select, Spec, Val
 from bench.runs import name as naming
 from bench.runs.files import write_json
 from bench.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from bench.sweeps.composing import Composer
 
 OTHERS = 0.25  # cores that other work may keep busy, on average, beside an undisturbed run
 TUNING_SEED = 0  # the seed at which the points of a grid are tried
@@ -171,6 +174,7 @@ class Names:
         self.root, self.extra = root, extra
         self.file = root / ".reproduce" / "names.json"
         self.fingerprint = fingerprint()
+        self.compose: Composer | None = None
         self.composed: dict[str, Any] = {}
         try:
             kept = json.loads(self.file.read_text())
@@ -221,16 +225,16 @@ class Names:
         A copy is kept for every set of the grid's paths, so that a value that is set for one grid
         does not stay for another.
         """
-        from hydra import compose, initialize_config_module
+        from bench.sweeps.composing import own_composer  # imports Hydra
 
         for path, value in point.settings:
             if "hydra" in path:  # it would compose from other folders
                 raise BadSetting(f"{path}={value}: Hydra's settings are not those of a run")
         key = json.dumps(point.settings)
         if key not in self.composed:
-            with initialize_config_module("conf", version_base="1.3"):
-                overrides = [format_override(*pair) for pair in point.settings]
-                self.composed[key] = compose("config", [*overrides, *self.extra])
+            self.compose = self.compose or own_composer()
+            overrides = [format_override(*pair) for pair in point.settings]
+            self.composed[key] = self.compose([*overrides, *self.extra]).copy()
         own = key + json.dumps([path for path, _ in point.chosen])
         if own not in self.composed:
             self.composed[own] = self.composed[key].copy()

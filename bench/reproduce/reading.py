@@ -7,6 +7,7 @@ from typing import Any
 from bench.core.settings import BadSetting
 from bench.reproduce.terminal import say_left_out
 from bench.runs.folder import RunFolder
+from bench.runs.importing import import_torch
 
 # what a record keeps of the environment of a run
 KEYS = {"python", "packages", "git", "cpu", "gpu", "threads"}
@@ -58,6 +59,7 @@ def summary_if_drawn(folder: RunFolder) -> dict[str, Any] | None:
 def own_task(folder: RunFolder) -> dict[str, Any]:
     """The `task` and `seed` that a run's folder names, both checked, as somebody else may have
     written the folder; raises BadSetting, which names its file."""
+    import_torch()
     from bench.core.settings import Seed, check_settings, validate
     from bench.core.task import Task  # slow to import
 

@@ -1,5 +1,6 @@
 """Which values of a task's metrics are better, as conf/paper/metrics.yaml says."""
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -47,17 +48,22 @@ def _listed() -> dict[str, dict[str, Any]]:
 
 
 def improves(value: Any, best: Best | None, better: Better) -> bool:
-    """Whether a value, which may be none that is finite, is better than the best so far."""
-    if not isinstance(value, int | float) or value != value:
+    """Whether a value is finite and better than the best so far."""
+    if not isinstance(value, int | float) or not -math.inf < value < math.inf:
         return False
     return best is None or (value > best.value if better == "higher" else value < best.value)
+
+
+def keep_best(best: dict[str, Best], row: Mapping[str, Any], better: Mapping[str, Better]) -> None:
+    """Take note, in best, of the metrics of a row that are better than before."""
+    for name, way in better.items():
+        if improves(row.get(name), best.get(name), way):
+            best[name] = Best(row[name], row["step"])
 
 
 def best_of(rows: Iterable[Mapping[str, Any]], better: Mapping[str, Better]) -> dict[str, Best]:
     """The best value of each metric in rows."""
     best: dict[str, Best] = {}
     for row in rows:
-        for name, way in better.items():
-            if improves(row.get(name), best.get(name), way):
-                best[name] = Best(row[name], row["step"])
+        keep_best(best, row, better)
     return best

@@ -1,6 +1,5 @@
 """Loggers, which get a run's rows besides its own history; one of them is Weights & Biases."""
 
-import math
 import os
 import shutil
 import socket
@@ -12,11 +11,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from bench.runs.better import better
+from bench.runs.better import Best, better_values, keep_best
 
 CALLS = "calls_total"  # of the oracle, whatever they were for
 AGAINST_SECONDS, AGAINST_CALLS = "against_seconds/", "against_calls/"
-NO_METRICS = ("step", "seconds", "cpu_seconds")
 MOST_TAG = 64  # characters that W&B takes
 ENVIRONMENT = {  # the summary's name of each part of a run's environment
     "version": "version",
@@ -124,14 +122,16 @@ def wandb(
         print(f"bench: W&B is not to be had ({error}); offline now", file=sys.stderr)
         chosen = "offline"
         run = begin(chosen)
-    best = Best(task)
+    ways = better_values(task)
+    best: dict[str, Best] = {}
 
     def log(row: Mapping[str, Any]) -> None:
-        best.add(row)
+        keep_best(best, row, ways)
         run.log(with_axes(row, about.metric), step=row["step"])
 
     def end(summary: Mapping[str, Any]) -> None:
-        run.summary.update({**best.values, **flat_summary(summary)})
+        reached = {f"best/{metric}": there.value for metric, there in best.items()}
+        run.summary.update({**reached, **flat_summary(summary)})
 
     def finish(code: int) -> None:
         run.finish(exit_code=code)
@@ -145,28 +145,10 @@ def wandb(
         if row["step"] >= known:
             log(row)
         else:
-            best.add(row)
+            keep_best(best, row, ways)
     for part in older:  # this one has their rows too
         shutil.rmtree(part, ignore_errors=True)
     return mirror(log, finish, end)
-
-
-class Best:
-    """The best value so far of each metric of which it is known what is good, by best/METRIC."""
-
-    def __init__(self, task: str):
-        self.task = task
-        self.values: dict[str, float] = {}
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take note of a row."""
-        for key, value in row.items():
-            if "/" in key or key in NO_METRICS or value is None or not math.isfinite(value):
-                continue
-            good, there = better(self.task, key), self.values.get(f"best/{key}")
-            above = there is not None and value > there
-            if good != "neither" and (there is None or above == (good == "higher")):
-                self.values[f"best/{key}"] = value
 
 
 def define_axes(run: Any) -> None:

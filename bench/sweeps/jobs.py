@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bench.core.settings import BadSetting
 from bench.runs import stop
 from bench.runs.folder import LOST, RunFolder, RunState, reason_of
+from bench.runs.importing import import_torch
 from bench.runs.lock import Busy
 
 
@@ -96,6 +97,7 @@ def make_job(job: Job) -> None:
 
 def make_one(job: Job) -> None:
     """Make the job's own run; its note stays empty if the folder tells how the run ended."""
+    import_torch()
     from bench.runs.launch import perform  # slow to import, and a launcher does not need it
 
     config = config_to_start(job)
@@ -122,6 +124,7 @@ def make_one(job: Job) -> None:
 
 def make_lanes(jobs: Sequence[Job]) -> None:
     """Make the runs of several jobs side by side, as lanes."""
+    import_torch()
     from bench.runs import lanes
 
     configs = [config_to_start(job) for job in jobs]

@@ -24,6 +24,7 @@ from bench.runs.launch import place, resolve
 from bench.runs.loggers import set_labels, tell_offline
 from bench.sweeps import sweep
 from bench.sweeps.closing import Made, labels_of, print_closing
+from bench.sweeps.composing import Composer
 from bench.sweeps.jobs import Job
 from bench.sweeps.launchers import Launcher
 from bench.sweeps.pruning import (
@@ -86,7 +87,7 @@ class Search:
 
     def __init__(
         self,
-        compose: sweep.Composer,
+        compose: Composer,
         space: Space,
         settings: dict[str, Any],
         launcher: Launcher,

@@ -1,8 +1,6 @@
 """Makes a sweep, `bench -m`: many runs, each of which may be made, be skipped or fail by itself."""
 
-import copy
 import os
-import re
 import shutil
 import sys
 import time
@@ -12,16 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, QuotedString
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from bench.core.settings import BadSetting, build, check_settings
-from bench.hydra_parts import put_in
 from bench.runs import exit_codes, stop
 from bench.runs.files import write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
@@ -29,11 +23,11 @@ from bench.runs.launch import describe_code_change, earlier_end, place, resolve
 from bench.runs.loggers import set_labels, tell_offline
 from bench.runs.screen import summary_line
 from bench.sweeps.closing import Made, labels_of, print_closing, varied_settings
+from bench.sweeps.composing import Composer
 from bench.sweeps.jobs import Job
 
 GOOD = ("done", "skipped")
 LATER = ("preempted", "interrupted", "busy")  # the run did not fail: the same command goes on
-ENVIRONMENT_VALUE = re.compile(r"\$\{oc\.env:[^${}]*\}")
 
 
 class SweepRun(NamedTuple):
@@ -59,72 +53,6 @@ class Outcome(NamedTuple):
     name: str | None
     status: str  # done, skipped; failed, diverged, refused, lost; preempted, interrupted, busy
     reason: str | None
-
-
-class Composer:
-    """Composes the configurations of a sweep faster than Hydra, which takes 0.1 s for each.
-
-    Hydra composes each choice of groups only once. Single values are then written into a copy, by
-    the function with which Hydra writes them (bench.hydra_parts).
-    """
-
-    def __init__(self, loader: Any, master: DictConfig):
-        self.loader = loader
-        self.name = master.hydra.job.config_name
-        self.hydra = list(master.hydra.overrides.hydra)
-        self.parser = OverridesParser.create(config_loader=loader)
-        self.parsed: dict[str, Override] = {}
-        self.groups: dict[str, bool] = {}  # whether a key is a group
-        self.bases: dict[tuple[str, ...], DictConfig] = {}
-        # the last configuration, if only plain values were written into it, with their keys
-        self.last: tuple[Any, DictConfig] | None = None
-
-    def __call__(self, overrides: Sequence[str]) -> DictConfig:
-        """The configuration of a run; a later call may change it, so it must be used at once."""
-        groups = tuple(o for o in overrides if self._is_group(o))
-        values = [self._parse(o) for o in overrides if o not in groups]
-        plain = all(v.type is OverrideType.CHANGE and is_plain(v.value()) for v in values)
-        key = (groups, tuple(v.get_key_element() for v in values))
-        if plain and self.last is not None and self.last[0] == key:
-            cfg = self.last[1]  # all its values are written anew, which is faster than a copy
-        else:
-            cfg = copy.deepcopy(self._base(groups))
-            self.last = (key, cfg) if plain else None
-        put_in(values, cfg)
-        return cfg
-
-    def _base(self, groups: tuple[str, ...]) -> DictConfig:
-        """The configuration with these choices of groups, as Hydra composes it."""
-        if groups not in self.bases:
-            base = self.loader.load_configuration(
-                self.name, [*self.hydra, *groups], run_mode=RunMode.RUN
-            )
-            OmegaConf.set_struct(base, False)
-            del base["hydra"]
-            for part, key in (("run", "root"), ("data", "root")):
-                raw = OmegaConf.to_container(base[part], resolve=False)
-                if isinstance(raw, dict) and ENVIRONMENT_VALUE.fullmatch(str(raw.get(key))):
-                    base[part][key] = base[part][key]  # resolve it once, as all runs have the same
-            OmegaConf.set_struct(base, True)
-            self.bases[groups] = base
-        return self.bases[groups]
-
-    def _is_group(self, override: str) -> bool:
-        """Whether an override chooses a file of a group of conf/, and sets no single value."""
-        key = self._parse(override).key_or_group
-        if key not in self.groups:
-            self.groups[key] = bool(self.loader.repository.group_exists(key))
-        return self.groups[key]
-
-    def _parse(self, override: str) -> Override:
-        if override not in self.parsed:
-            (self.parsed[override],) = self.parser.parse_overrides([override])
-        return self.parsed[override]
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value replaces the one before, into which Hydra would merge a mapping."""
-    return value is None or isinstance(value, str | int | float | QuotedString)
 
 
 def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: DictConfig) -> int:

@@ -22,11 +22,11 @@ from bench.runs import lock
 from bench.runs.better import better
 from bench.runs.launch import place, resolve
 from bench.runs.name import hash_of, meaning_of
+from bench.sweeps.composing import Composer
 from bench.sweeps.launchers import Launcher
 from bench.sweeps.pruning import Direction, Pruner
 from bench.sweeps.search import JOURNAL, Aim, Sampler, Search
 from bench.sweeps.space import Space
-from bench.sweeps.sweep import Composer
 
 SETTINGS: dict[str, Any] = {
     "n_trials": (Count, 20),

@@ -20,7 +20,7 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 
 from bench.core.draw import generator
-from bench.numerics.solve import top_singular
+from bench.numerics.singular import top_singular
 from scripts.speed.harness import (
     Comparison,
     Contender,
