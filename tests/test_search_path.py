@@ -7,10 +7,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+import torch
 from joblib import Parallel, delayed
 from joblib.externals.loky import get_reusable_executor
 
-from bench import search_path
+from bench import BadSetting, search_path, solve
 from bench.sweeps import slurm
 from bench.sweeps.workers import Worker
 from tests.conftest import ROOT
@@ -130,6 +131,8 @@ def test_a_package_of_another_project_is_told_in_one_line(
     assert line is not None
     assert line.startswith(f"{foreign / 'conf'}: Python finds it in place of this project's")
     assert "\n" not in line
+    with pytest.raises(BadSetting, match="in place of this project's package conf"):
+        solve(torch.add, torch.add, torch.zeros(1), torch.zeros(1), steps=1)
     assert not (tmp_path / "executed").exists()
 
 

@@ -1,5 +1,6 @@
 """Traces a function as a graph of tensor operations, and makes a graph callable."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,8 @@ def compile_by_torch(
 
     What torch compiles holds only for the strides of the example: every input is made contiguous.
     """
+    # where there is no GPU it warns that there is none
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     from torch._inductor import compile as inductor  # slow to import
 
     try:

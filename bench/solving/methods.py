@@ -23,6 +23,7 @@ from bench.core.settings import (
     unknown_setting,
     validate,
 )
+from bench.search_path import find_clash
 
 GROUP = "algorithm"
 
@@ -54,8 +55,11 @@ def composed(wanted: Sequence[str] | None = None) -> dict[str, Any]:
     """The configurations of these methods, or of all, with nothing in them resolved.
 
     They are composed together, because Hydra takes a tenth of a second for each time it is asked.
-    Raises BadSetting, in one line, for a method that does not exist.
+    Raises BadSetting, in one line, for a method that does not exist, and where another project's
+    package stands before one of this project's.
     """
+    if clash := find_clash():
+        raise BadSetting(clash)
     with initialize_config_module("conf", version_base="1.3"):
         there = GlobalHydra.instance().config_loader().get_group_options(GROUP)
         for name in wanted or ():

@@ -33,6 +33,9 @@ class Entry(NamedTuple):
 COMPARISONS = {
     "gradient": Entry("one gradient, and those of six lanes at once, against autograd"),
     "hyper_cleaning": Entry("outer steps against TorchOpt, higher, BOAT and a plain loop"),
+    "stochastic": Entry(
+        "stochastic steps against JAX", WAITING | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    ),
     "newsgroups": Entry("sparse closed forms against autograd through COO matrices, and TorchOpt"),
     "continual": Entry("experience replay against a plain loop and Avalanche"),
     "few_shot": Entry("episodes together against one after the other; peak memory"),

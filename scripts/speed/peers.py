@@ -1,7 +1,7 @@
 """Peers that cannot share this environment: one of their own, and a process there that answers.
 
 The process is `python -m MODULE FOLDER`; its module calls `answer_requests`. This file needs torch
-only, as the peer's environment has no bench.
+only, and in the process not even that, as the peer's environment has no bench.
 """
 
 import json
@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[2]
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -24,11 +22,13 @@ class Unavailable(Exception):
     """One line: why a peer takes no part."""
 
 
-def environment(name: str, requirement: str, why: str) -> Path:
+def environment(name: str, requirement: str, why: str, with_torch: bool = True) -> Path:
     """The Python of an environment with this requirement and our torch; raises Unavailable.
 
     The environment is made once, in the user's cache; `why` says what keeps the peer out of ours.
     """
+    import torch
+
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilevel-bench"
     release = torch.__version__.split("+")[0]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -40,10 +40,11 @@ def environment(name: str, requirement: str, why: str) -> Path:
     if uv is None:
         raise Unavailable(f"{name} needs uv for an environment of its own")
     cache.mkdir(parents=True, exist_ok=True)
-    print(f"making {name}'s environment ({why}, torch {release}) in the user's cache ...")
+    ours = [f"torch=={release}"] if with_torch else []
+    print(f"making {name}'s environment ({', '.join([why, *ours])}) in the user's cache ...")
     for command in (
         [uv, "venv", "--clear", "--python", sys.executable, str(folder)],
-        [uv, "pip", "install", "--python", str(python), requirement, f"torch=={release}"],
+        [uv, "pip", "install", "--python", str(python), requirement, *ours],
     ):
         # cwd: away from this repository, whose constraints are not the peer's
         done = subprocess.run(command, cwd=cache, capture_output=True, text=True)
@@ -59,10 +60,12 @@ def serving(name: str, python: Path, module: str, folder: Path) -> Iterator[Ask]
     """A function that hands a request to the peer's process and returns its answer.
 
     Both are objects as JSON has them; tensors go through files in the folder. The function raises
-    Unavailable, with the process's last words, when the process has ended. The peer's torch has as
-    many threads as ours has at the moment of the request. At the end of the context the process is
+    Unavailable, with the process's last words, when the process has ended. The peer has as many
+    threads as our torch has at the moment of the request. At the end of the context the process is
     waited for.
     """
+    import torch
+
     with (
         (folder / "stderr").open("w+") as stderr,
         subprocess.Popen(
@@ -101,7 +104,14 @@ def serving(name: str, python: Path, module: str, folder: Path) -> Iterator[Ask]
             hang_up()
 
 
-def answer_requests(answer: Ask) -> None:
+def use_torch_threads(threads: int) -> None:
+    """Have torch use so many threads."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def answer_requests(answer: Ask, use_threads: Callable[[int], None] = use_torch_threads) -> None:
     """Answers each line on stdin with a line on stdout, until stdin ends.
 
     What is printed meanwhile goes to stderr: peers tell how far they are.
@@ -109,5 +119,5 @@ def answer_requests(answer: Ask) -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         request = json.loads(line)
-        torch.set_num_threads(request.pop("threads"))
+        use_threads(request.pop("threads"))
         print(json.dumps(answer(request)), file=answers, flush=True)

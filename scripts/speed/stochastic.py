@@ -1,0 +1,177 @@
+"""Stochastic steps at batch 64: ours, eager, compiled and as lanes, against JAX's jitted scan.
+
+    uv run python -m scripts.speed stochastic
+
+Hyper-cleaning by softmax regression on made-up images of MNIST's shape, with ink everywhere, in
+float32. JAX has an environment of its own, and steps as JAX's users write them (jax_server.py),
+whose batches it draws itself. Before a method is timed, both sides take three steps with the same
+batches, and must end at the same point to 1e-4. The seconds are of --steps steps, with everything
+compiled before; a note tells how long that took.
+"""
+
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from algorithms.bilevel.f2sa import f2sa
+from algorithms.bilevel.soba import amigo, soba
+from algorithms.bilevel.stocbio import stocbio
+from bench.compiled.traced import Compiled
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.loop import Standing, first, take_plainly
+from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.core.task import Batch, Task
+from bench.numerics.descent import gd
+from bench.reproduce.speed import SpeedLine
+from scripts.speed.harness import (
+    Comparison,
+    Contender,
+    Result,
+    Timing,
+    check_against_first,
+    in_process,
+    positive,
+    take_turns,
+)  # fmt: skip
+from scripts.speed.images import image_problem, our_task
+from scripts.speed.peers import Ask, Unavailable, environment, serving
+from scripts.speed.softmax import CLASSES, PIXELS, TOLERANCE, SoftmaxProblem
+from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, Q, T
+
+JAX = "jax==0.10.*"
+SAME = 3  # steps by which both sides are compared
+METHODS: dict[str, Algorithm] = {
+    "SOBA": soba(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, batch=BATCH),
+    "AmIGO": amigo(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, T, Q, BATCH),
+    "stocBiO": stocbio(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, T, Q, batch=BATCH),
+    "F2SA": f2sa(INNER_LR, INNER_LR, RATIO, T, LAM, growth=1 / 3, batch=BATCH),
+}
+
+
+class Noting(Draw):
+    """Draws as in any run, and notes the numbers of the rows."""
+
+    def __init__(self, task: Task, step: int):
+        super().__init__(task, 0, step)
+        self.rows: dict[str, list[Tensor]] = {"upper": [], "lower": []}
+
+    def _draw(self, side: Any, size: int | None) -> Batch:
+        batch = super()._draw(side, size)
+        self.rows[side].append(batch.numbers)
+        return batch
+
+
+def noted_steps(task: Task, algorithm: Algorithm, start: Standing) -> tuple[Tensor, dict[str, Any]]:
+    """Where x and y are after SAME steps, flat, from their starts, and the rows of all batches."""
+    state, rows = start.state, []
+    for k in range(SAME):
+        draw = Noting(task, k)
+        state, _ = algorithm.step(Oracle(task), state, draw)
+        rows.append(draw.rows)
+    moved = [state.x - start.state.x, (state.y - start.state.y).flatten()]
+    return torch.cat(moved), {
+        name: torch.stack([torch.stack(step[side]) for step in rows]).numpy()
+        for name, side in (("f", "upper"), ("g", "lower"))
+    }
+
+
+@contextmanager
+def jax_process(p: SoftmaxProblem) -> Iterator[tuple[Ask, Path]]:
+    """JAX's process, which knows the problem, and the folder for what it reads; may raise
+    Unavailable."""
+    python = environment("JAX", JAX, "a framework of its own", with_torch=False)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arrays: dict[str, Any] = {
+            "train": p.train.features, "train_labels": p.train.labels, "val": p.val.features,
+            "val_labels": p.val.labels, "x": p.x, "y": p.y,
+        }  # fmt: skip
+        np.savez(folder / "problem.npz", **arrays)
+        with serving("JAX", python, "scripts.speed.jax_server", folder) as ask:
+            yield ask, folder
+
+
+def start_at(task: Task, algorithm: Algorithm, p: SoftmaxProblem) -> Standing:
+    """The standing at the problem's point."""
+    return first(task, algorithm, 0)._replace(state=algorithm.init(p.x, p.y))
+
+
+def time_method(
+    method: str, task: Task, p: SoftmaxProblem, options: Namespace, jax: tuple[Ask, Path]
+) -> Iterator[SpeedLine]:
+    """Lines of one method: eager and compiled, each against JAX."""
+    algorithm, (ask, folder) = METHODS[method], jax
+    start = start_at(task, algorithm, p)
+    moved, rows = noted_steps(task, algorithm, start)
+    np.savez(folder / f"{method}.npz", **rows)
+    request = {"ask": "time", "method": method, "steps": options.steps}
+    compiling = ask(request)["compiling"]
+
+    def jax_turn() -> float:
+        return float(ask(request)["seconds"])
+
+    def jax_result() -> Result:
+        ends = [torch.tensor(t) for t in ask({"ask": "ends", "method": method})["state"]]
+        return Result(torch.cat([ends[0] - p.x, ends[1] - p.y.flatten()]), {})
+
+    name = f"JAX {ask({'ask': 'version'})['version']}"
+    peer = Contender(name, jax_turn, jax_result, f"a scan, {compiling:.1f} s to compile")
+
+    def our_result() -> Result:
+        return Result(moved, {})
+
+    plain = take_plainly(task, algorithm, 0)
+    eager = in_process("eager", partial(plain, start, options.steps), compute=our_result)
+    checked = check_against_first([eager, peer], TOLERANCE)
+    yield from take_turns(f"{method}, eager", checked, options.repeats)
+
+    compiled = Compiled(task, algorithm, 0)
+    begin = time.perf_counter()
+    compiled(start, SAME)
+    note = f"{time.perf_counter() - begin:.1f} s to compile"
+    after = compiled(start, SAME).standing.state
+
+    def compiled_result() -> Result:
+        x, y = after.x - start.state.x, after.y - start.state.y
+        return Result(torch.cat([x, y.flatten()]), {})
+
+    graph = in_process(
+        "run.compile", partial(compiled, start, options.steps), compute=compiled_result, note=note
+    )
+    checked = check_against_first([graph, peer], TOLERANCE)
+    yield from take_turns(f"{method}, compiled", checked, options.repeats)
+
+
+def compare(options: Namespace) -> Timing:
+    """Every method; raises BadSetting where JAX cannot be had."""
+    p = image_problem("made-up", options.rows, Path(), "cpu")
+    task = our_task(p)
+    lines: list[SpeedLine] = []
+    try:
+        with torch.no_grad(), jax_process(p) as jax:
+            for method in options.methods:
+                lines += time_method(method, task, p, options, jax)
+    except Unavailable as reason:
+        raise BadSetting(str(reason)) from None
+    size = f"{options.rows} x {PIXELS} x {CLASSES}, batch {BATCH}, float32"
+    return Timing(f"{options.steps} stochastic steps on hyper-cleaning, {size}", lines)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--rows", type=positive, default=20_000, help="training rows (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=512, help="steps (%(default)s)")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+
+
+COMPARISON = Comparison(compare, add_options, smoke={"rows": 2000, "steps": 4})
