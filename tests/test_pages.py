@@ -31,7 +31,6 @@ from tests.test_dashboard import BOOK, losses, suite
 from tests.test_dashboard import made as made_by_hand
 from tests.test_reproduce import DIGITS, TOY, made
 
-pytestmark = pytest.mark.xdist_group("pages")  # its pages are made once
 Open = Callable[[Path, int], Page]
 SCREENS = Path(__file__).parent / "screens"
 COARSE = 16  # pixels of a page to one of its picture, in both directions

@@ -12,7 +12,6 @@ from bench.reproduce.cli import app
 from bench.reproduce.specs import Book
 from tests.test_pages import Open, browser, opened, settle
 
-pytestmark = pytest.mark.xdist_group("site")  # its pages are made once
 __all__ = ["browser", "opened"]
 RESULTS = Path(__file__).parents[1] / "results"
 SHOWN = ("bome/fig1_coreset", "bome/table2", "ncgs/fig3")  # curves, no histories, maybe no record
