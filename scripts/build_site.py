@@ -1,6 +1,8 @@
 """Build the site: docs/, the README as its first page, and the API from the docstrings.
 
-    uv run --group docs python -m scripts.build_site --out site
+    uv run --group docs python -m scripts.build_site --out site [--report]
+
+With --report the pages of all records are made as well, in site/report, and linked.
 
 Every warning is an error, so that a link which leads nowhere fails. Links between files, as they
 are written for a reader of the repository, are turned into links between pages.
@@ -37,6 +39,11 @@ MODULES = {  # the API's pages
     "bench.core": ["task", "algorithm", "oracle", "draw", "loop", "settings", "stream", "view"],
     "bench.numerics": ["descent", "solve", "sets", "inner", "packing"],
 }
+LINKING = ("findings.md", "claims.md", "index.md")  # the pages that link to the pages of records
+REPORT_LINE = (
+    '\n<p><a href="report/index.html">Every table and figure as a page</a>: '
+    "its verdicts, figures, measured and published values.</p>\n"
+)
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
 
@@ -69,12 +76,23 @@ def rewrite(text: str, file: Path, top: Path = TOP) -> str:
     return LINK.sub(replace, text)
 
 
-def stage(folder: Path) -> None:
-    """Write everything that Sphinx reads into the folder."""
+def link_report(text: str) -> str:
+    """The text of a page with a link to the pages of all records below its heading."""
+    heading, _, rest = text.partition("\n")
+    return f"{heading}\n{REPORT_LINE}{rest}"
+
+
+def stage(folder: Path, report: bool) -> None:
+    """Write everything that Sphinx reads into the folder.
+
+    report: the site has the pages of all records, to which some pages link.
+    """
     sources = {file: file.name for file in sorted((TOP / "docs").glob("*.md"))}
     sources |= {TOP / name: page for name, page in PAGES.items()}
     for file, page in sources.items():
         text = rewrite(file.read_text(), file)
+        if report and page in LINKING:
+            text = link_report(text)
         (folder / page).write_text(text + menu() if page == "index.md" else text)
     for picture in [*(TOP / "docs").glob("*.svg"), TOP / "results" / "coreset.png"]:
         shutil.copy(picture, folder)
@@ -105,10 +123,17 @@ def api_page(package: str, modules: list[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def build(out: Path) -> int:
-    """Build the site into `out`, and give the exit code of Sphinx."""
+def build(out: Path, report: bool = False) -> int:
+    """Build the site into `out`, and give the exit code of what failed, or 0.
+
+    report: the pages of all records, which take a minute, are made too.
+    """
+    if report:
+        words = [sys.executable, "-m", "bench.reproduce", "report", "--site", str(out / "report")]
+        if code := subprocess.run(words, cwd=TOP).returncode:
+            return code
     with TemporaryDirectory(prefix="bilevel-bench-site-") as folder:
-        stage(Path(folder))
+        stage(Path(folder), report)
         command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
         variables = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(TOP), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -120,8 +145,10 @@ def build(out: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("site"), help="folder of the site")
+    parser.add_argument("--report", action="store_true", help="with the pages of all records")
+    given = parser.parse_args()
     try:
-        sys.exit(build(parser.parse_args().out))
+        sys.exit(build(given.out.absolute(), given.report))
     except BrokenLink as error:
         sys.exit(str(error))
 

@@ -27,7 +27,8 @@ from bench.core.task import Context
 from bench.reproduce import cli
 from bench.reproduce.book import load_book, own_specs
 from bench.search_path import TOP
-from scripts.build_site import BrokenLink, rewrite
+from scripts import build_site
+from scripts.build_site import BrokenLink, link_report, rewrite
 from tasks.quadratic import quadratic
 from tests.conftest import ROOT
 from tests.test_conf import composed
@@ -352,3 +353,12 @@ def test_the_method_of_the_page_learns_and_is_what_its_yaml_says(tmp_path: Path)
 
 
 METHOD = "mine: {label: Mine, colour: '#000000', algorithm: bome}\n"
+
+
+def test_pages_link_to_the_pages_of_records_below_their_heading() -> None:
+    """These pages exist: a name that is none would have no link, without a word."""
+    text = link_report("# Findings\n\nWhat was found.\n")
+    assert text.startswith('# Findings\n\n<p><a href="report/index.html">')
+    assert text.endswith("</p>\n\nWhat was found.\n")
+    docs = {file.name for file in (ROOT / "docs").glob("*.md")}
+    assert set(build_site.LINKING) <= docs | set(build_site.PAGES.values())

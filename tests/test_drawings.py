@@ -93,6 +93,20 @@ def test_every_record_with_values_has_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "p" / small).stat().st_size < 20_000
 
 
+@pytest.mark.parametrize(("largest", "scale"), [(3.0, "linear"), (30.0, "log")])
+def test_an_axis_is_logarithmic_where_its_ends_are_far_apart(largest: float, scale: str) -> None:
+    """Between 1 and 3 a logarithmic axis has labels that lie on each other."""
+    artifact = planned.artifact(figure={"metrics": ["loss"], "log": ["loss"]})
+    found = recorded(
+        A=row("done", finals={"loss": [1.0]}), B=row("done", finals={"loss": [largest]})
+    )
+    panel = Figure().subplots()
+    dots.draw_metric(panel, artifact, found, planned.BOOK, "loss", ["A", "B"])
+    assert panel.get_xscale() == scale
+    if scale == "linear":
+        assert len(panel.get_xticks()) <= dots.MOST_TICKS + 3  # some of them outside of the panel
+
+
 def test_a_record_without_values_has_none(tmp_path: Path) -> None:
     empty = recorded(A=row("missing"))
     artifact = planned.artifact()

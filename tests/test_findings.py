@@ -264,6 +264,12 @@ def test_data_in_a_page_cannot_end_its_script() -> None:
         report.embed(float("nan"))
 
 
+def test_powers_are_raised() -> None:
+    assert report.raise_powers("as T^(2/3)") == "as T<sup>2/3</sup>"
+    assert report.raise_powers("ε^−2.5, κ^3.") == "ε<sup>−2.5</sup>, κ<sup>3</sup>."
+    assert report.raise_powers("a^b < 1") == "a^b &lt; 1"
+
+
 def test_the_pages_words_for_verdicts() -> None:
     filters = report.load_templates().filters
     words = ["holds", "fails", "not enough runs (n=3)", "not run", "else"]

@@ -198,7 +198,7 @@ def test_index_links_to_every_page(opened: Open, pages: tuple[Path, Path, Book])
     folder, _, book = pages
     page = opened(folder / "index.html", 400)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    totals = "At a smaller scale, of the papers' claims 1 fails; of our own checks "
+    totals = "At a smaller scale, of the papers' claims 1 fail; of our own checks "
     assert page.inner_text("#totals").startswith(totals)
     assert "smaller than the paper's scale" in page.inner_text("body")
     links = page.evaluate("[...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")

@@ -99,14 +99,19 @@ def test_rows_are_thinned_only_where_no_claim_is_about_histories(tmp_path: Path)
     lines = "".join(f'{{"step": {i}, "loss": {i}}}\n' for i in range(1001))
     (tmp_path / "paper/L/-1/history.jsonl").write_text(lines)
 
-    def kept(claims: Any) -> list[Any]:
-        plan = made(tmp_path, claims=claims)
+    def kept(claims: Any, drawn: bool = False, **spec: Any) -> list[Any]:
+        plan = made(tmp_path, claims=claims, **spec)
         run = next(run for row in plan.rows if row.name == "L" for run in row.runs if run.summary)
-        return histories.keep_history(run, plan.artifact.spec)["step"]
+        return histories.keep_history(run, plan.artifact.spec, drawn)["step"]
 
     assert kept(CLAIMS) == list(range(1001))
     thin = kept({"less": LESS})
     assert (len(thin), thin[0], thin[-1]) == (200, 0, 1000)
+    plane = {"x": "loss", "y": "loss", "x_range": (0, 1), "y_range": (0, 1)}
+    figure = {"metrics": ["loss"], "trajectory": plane}
+    assert kept({"less": LESS}, figure=figure) == thin  # another run's path is drawn
+    assert kept({"less": LESS}, drawn=True) == thin
+    assert kept({"less": LESS}, drawn=True, figure=figure) == list(range(1001))
 
 
 def test_histories_are_written_beside_the_record_and_read_with_it(

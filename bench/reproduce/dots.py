@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_METRICS = 3  # as many panels
+MANY_TIMES = 10.0  # a logarithmic axis is worth it from this ratio of its ends on
+MOST_TICKS = 5
 MARKS: dict[str, str] = {"paper": "o", "code": "s"}
 FADED = 0.35  # the opacity of rows that are outdated
 THUMBNAIL_POINTS = 40  # of a curve
@@ -97,8 +99,10 @@ def draw_metric(
             panel.plot(
                 factor * printed.mean, at, "D", mfc="none", mec="black", ms=6, label="published"
             )
-    if name in spec.figure.log and lowest and min(lowest) > 0:
+    if name in spec.figure.log and lowest and 0 < MANY_TIMES * min(lowest) < max(lowest):
         panel.set_xscale("log")
+    else:
+        panel.locator_params(axis="x", nbins=MOST_TICKS)
     panel.set_xlabel(f"{metric.label}{' (%)' if metric.percent else ''}")
     panel.grid(axis="y", color="#eeeeee")
 

@@ -25,6 +25,7 @@ from bench.runs.files import check_text, is_number, read_small, sync_folder, wri
 DIGITS = 7  # of a number that is kept
 MOST_PACKED, MOST_BYTES = 20_000_000, 50_000_000  # of a file, packed and unpacked
 MOST_ROWS = 200  # of a run of whose way no claim tells
+PATH_ROWS = 1001  # of a run whose path is drawn, so that a spiral is round
 ADVICE = "get the file again, or remove it"
 ABSENT = "-"  # stands where a row of a history does not have the metric
 Column = list[float | str | None]  # None: the value was not finite
@@ -46,14 +47,16 @@ def kept_metrics(spec: Spec) -> list[str]:
     return list(dict.fromkeys([*drawn, *judged]))
 
 
-def keep_history(run: Run, spec: Spec) -> History:
+def keep_history(run: Run, spec: Spec, drawn: bool = False) -> History:
     """The columns that a record keeps of a run.
 
-    Every row is kept if a claim is about histories, or else at most `MOST_ROWS`, evenly spread. A
-    metric that no row has is left out.
+    drawn: the run's path in the plane is drawn. Every row is kept if a claim is about histories,
+    and where the path is drawn up to `PATH_ROWS` of them, or else at most `MOST_ROWS`, evenly
+    spread. A metric that no row has is left out.
     """
     told = any(not part_sources(claim) for claim in spec.claims.values())
-    rows = run.history if told else thin_rows(run.history, MOST_ROWS)
+    whole = told or (drawn and spec.figure.trajectory and len(run.history) <= PATH_ROWS)
+    rows = run.history if whole else thin_rows(run.history, MOST_ROWS)
     columns = {
         name: [round_value(metric_value(row, name)) for row in rows] for name in kept_metrics(spec)
     }

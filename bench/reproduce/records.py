@@ -22,6 +22,7 @@ from bench.reproduce.circumstances import (
     stages,
 )
 from bench.reproduce.claim_kinds import AnyClaim, Slope
+from bench.reproduce.curves import first_ended
 from bench.reproduce.histories import (
     History,
     histories_path,
@@ -218,7 +219,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         rows=rows,
         claims=judge_claims(plan, book),
         histories={
-            run.planned.name: keep_history(run, spec)
+            run.planned.name: keep_history(run, spec, drawn=run is first_ended(row))
             for row in plan.rows
             for run in row.runs
             if run.summary is not None and run.history

@@ -6,6 +6,7 @@ Every link is relative, so that the folder may also stand below any path of a we
 import importlib.resources
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bench.core.settings import BadSetting
 from bench.reproduce import (
@@ -92,6 +93,7 @@ def load_templates() -> jinja2.Environment:
     environment.filters["scale"] = SCALE_WORDS.__getitem__
     environment.filters["duration"] = durations.format_duration
     environment.filters["paths"] = with_pdf
+    environment.filters["powers"] = raise_powers
     return environment
 
 
@@ -99,6 +101,12 @@ def embed(data: Any) -> str:
     """The data as JSON that cannot end the script element that it stands in."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return Markup(text.replace("<", "\\u003c"))
+
+
+def raise_powers(text: str) -> str:
+    """The text with its powers raised, as in T^(2/3) and ε^−2.5, for a page."""
+    raised = re.sub(r"\^(?:\(([^()]+)\)|([−-]?[\d./]*\d))", r"<sup>\1\2</sup>", str(escape(text)))
+    return Markup(raised)
 
 
 def copy_assets(out: Path) -> None:
@@ -191,7 +199,9 @@ def write_index(
         .get_template("index.html")
         .render(
             sections=sections,
-            sentences=counted.total_sentences((e.scale, count_claims(e)) for e in entries),
+            sentences=counted.total_sentences(
+                ((e.scale, count_claims(e)) for e in entries), counted.SHORT
+            ),
             root="",
             title="Bilevel Bench",
         )
