@@ -105,6 +105,7 @@ def test_rows_are_thinned_only_where_no_claim_is_about_histories(tmp_path: Path)
         return histories.keep_history(run, plan.artifact.spec, drawn)["step"]
 
     assert kept(CLAIMS) == list(range(1001))
+    assert len(kept({"grows": {**GROWS, "rows": ["A"]}})) == 200  # it is about other rows
     thin = kept({"less": LESS})
     assert (len(thin), thin[0], thin[-1]) == (200, 0, 1000)
     plane = {"x": "loss", "y": "loss", "x_range": (0, 1), "y_range": (0, 1)}

@@ -50,11 +50,14 @@ def kept_metrics(spec: Spec) -> list[str]:
 def keep_history(run: Run, spec: Spec, drawn: bool = False) -> History:
     """The columns that a record keeps of a run.
 
-    drawn: the run's path in the plane is drawn. Every row is kept if a claim is about histories,
-    and where the path is drawn up to `PATH_ROWS` of them, or else at most `MOST_ROWS`, evenly
-    spread. A metric that no row has is left out.
+    drawn: the run's path in the plane is drawn. Every row is kept if a claim is about the run's
+    history, and where the path is drawn up to `PATH_ROWS` of them, or else at most `MOST_ROWS`,
+    evenly spread. A metric that no row has is left out.
     """
-    told = any(not part_sources(claim) for claim in spec.claims.values())
+    told = any(
+        not part_sources(claim) and run.planned.point.row in claim.needed_rows
+        for claim in spec.claims.values()
+    )
     whole = told or (drawn and spec.figure.trajectory and len(run.history) <= PATH_ROWS)
     rows = run.history if whole else thin_rows(run.history, MOST_ROWS)
     columns = {
