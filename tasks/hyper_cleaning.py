@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from bench.core.draw import bring, generator
@@ -30,9 +29,11 @@ from tasks.models.linear import (
     add_at_labels,
     logits,
     loss_gradient,
+    mean_loss,
     residual,
     residual_change,
     sample_losses,
+    softmax,
     transposed_product,
     trim,
 )
@@ -184,16 +185,14 @@ def hyper_cleaning(
         return s * (1 - s)
 
     def upper(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
-        return F.cross_entropy(logits(y, batch.features, batch.trimmed), batch.labels)
+        return mean_loss(logits(y, batch.features, batch.trimmed), batch.labels)
 
     def lower(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
         z = logits(y, batch.features, batch.trimmed)
-        w = weights(x if batch.numbers is None else x[batch.numbers])
+        w = weights(x if batch.numbers is None else x.index_select(0, batch.numbers))
         if coupled == "means":
-            return F.cross_entropy(z, batch.labels) * w.mean() + c * y.square().sum()
-        return (w * F.cross_entropy(z, batch.labels, reduction="none")).mean() + c * (
-            y.square().sum()
-        )
+            return mean_loss(z, batch.labels) * w.mean() + c * y.square().sum()
+        return (w * sample_losses(z, batch.labels)).mean() + c * (y.square().sum())
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         z = {name: logits(y, p.features) for name, p in {"test": test, "val2": val2}.items()}
@@ -201,9 +200,9 @@ def hyper_cleaning(
         hit = (kept & right).sum().to(y)
         return {
             "test_accuracy": (z["test"].argmax(1) == test.labels).to(y).mean(),
-            "test_loss": F.cross_entropy(z["test"], test.labels),
+            "test_loss": mean_loss(z["test"], test.labels),
             "val2_accuracy": (z["val2"].argmax(1) == val2.labels).to(y).mean(),
-            "val2_loss": F.cross_entropy(z["val2"], val2.labels),
+            "val2_loss": mean_loss(z["val2"], val2.labels),
             "val_loss": upper(x, y, Rows(*val, None)),
             "cleaning_f1": 2 * hit / (kept.sum() + right.sum()).clamp(min=1),
             "cleaning_precision": hit / kept.sum().clamp(min=1),
@@ -235,7 +234,7 @@ def hyper_cleaning(
         data=Data(
             _sampler(upper_part),
             _sampler(train, (lambda k: bring(walk.at(k), context.device)) if walk else None),
-            count=lambda batch: len(batch.labels),
+            count=lambda batch: batch.labels.shape[0],
             rows=_cut,
         ),
         feasible=_feasible(x_0 if frozen else None, clamped),
@@ -353,7 +352,7 @@ def _sampler(
         if size is None:
             return Rows(part.features, labels, None, narrow)
         i = bring(torch.randint(len(labels), (size,), generator=rng), labels.device)
-        return Rows(part.features[i], labels[i], i)
+        return Rows(part.features.index_select(0, i), labels.index_select(0, i), i)
 
     return draw
 
@@ -387,11 +386,11 @@ def _lower_derivatives(
         the number i."""
         if batch.numbers is None:
             return weights_gradient(x) * values / len(values)
-        part = weights_gradient(x[batch.numbers]) * values / len(values)
+        part = weights_gradient(x.index_select(0, batch.numbers)) * values / len(values)
         return torch.zeros_like(x).index_add(0, batch.numbers, part)
 
     def scaled_weights(x: Tensor, batch: Rows) -> Tensor:
-        w = weights(x if batch.numbers is None else x[batch.numbers])
+        w = weights(x if batch.numbers is None else x.index_select(0, batch.numbers))
         return w / len(batch.labels)
 
     def grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
@@ -408,7 +407,8 @@ def _lower_derivatives(
         return g_x, g_y.add_(y, alpha=2 * c)
 
     def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
-        r = residual(logits(y, batch.features, batch.trimmed), batch.labels)
+        p = softmax(logits(y, batch.features, batch.trimmed))
+        r = add_at_labels(p, batch.labels[:, None], -1)
         w = scaled_weights(x, batch)[:, None]
 
         def gradient() -> Tensor:
@@ -420,7 +420,6 @@ def _lower_derivatives(
             mixed = over_batch(x, (r * u).sum(1), batch) if "x" in wrt else None
             if "y" not in wrt:
                 return mixed, None
-            p = add_at_labels(r, batch.labels[:, None], 1)
             hessian = transposed_product(residual_change(p, u) * w, batch.features, batch.trimmed)
             return mixed, hessian.add_(v, alpha=2 * c)
 
@@ -452,7 +451,7 @@ def _train(
     of them on val2."""
 
     def score(y: Tensor) -> Tensor:
-        return F.cross_entropy(logits(y, val2.features), val2.labels)
+        return mean_loss(logits(y, val2.features), val2.labels)
 
     def train() -> Tensor:
         equal, narrow = _equal(on), trim(on.features)

@@ -53,7 +53,7 @@ def soba(
         D_v, D_x = curved - f_y, f_x - mixed
 
         fall = (draw.step + 1) ** -decay
-        h = (1 - average) * s.h + average * D_x
+        h = D_x if average == 1 else (1 - average) * s.h + average * D_x
         y, v = o.project_y(y - inner_lr * fall * D_y), v - system_lr * fall * D_v
         x, memory = outer.step(x, fall * h, outer_lr, s.outer)
         return State(o.project(x), y, v, h, memory), {"hypergrad_sq": D_x.square().sum()}

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from bench.compiled.calls import Call, compile_graph, trace
 from bench.compiled.symbols import MOST_NUMBERS, At, Decision, NoGraph, Notes, Number, Of, Watching
 from bench.core.algorithm import Algorithm, State
-from bench.core.deferred import Deferred
+from bench.core.deferred import worked_out
 from bench.core.draw import Draw, Request, serve
 from bench.core.loop import Standing, Taken, advance
 from bench.core.oracle import Oracle
@@ -120,7 +120,7 @@ class Form:
 
 def leaves_of(batches: Any) -> list[Any]:
     """The tensors and numbers in a tree of batches, in their order."""
-    return tree_flatten(batches)[0]
+    return tree_leaves(batches)
 
 
 def shape_and_type(leaf: Any) -> Any:
@@ -197,7 +197,7 @@ def record(
             found = varying.step(
                 PlainOracle(task, algorithm.first_order), now, Asking(task, seed, k, hand)
             )
-            after, spec = tree_flatten(tree_map_only(Deferred, Deferred.value, found))
+            after, spec = tree_flatten(worked_out(found))
             shapes.append(spec)
             return [v.tensor(inputs[0]) if isinstance(v, Number) else v for v in after]
 
@@ -279,17 +279,32 @@ class Compiled:
     def _take(
         self, s: Standing, end: int, at: At, form: Form, call: Call, batches: list[Tensor], now: At
     ) -> Standing:
-        """Take a step by its graph, or several up to `end` if they draw nothing."""
-        n = 1
-        if not form.asked:
-            while at.step + n < end and all(
-                d.holds(at._replace(step=at.step + n)) for d in form.decisions
-            ):
-                n += 1
+        """Take steps by their graph, up to `end` or to the first that has another form.
+
+        The state stays a list of tensors meanwhile.
+        """
         states, _ = tree_flatten(s.state)
-        rows = [form.row(now._replace(step=at.step + k)) for k in range(n if form.numbers else 1)]
-        numbers = torch.tensor(rows, dtype=torch.float64, device=states[0].device)
-        return standing_after(s, n, form, call([*states, *batches], numbers, n))
+        while True:
+            n = self._steps_at_once(form, at, end)
+            rows = [
+                form.row(now._replace(step=at.step + k)) for k in range(n if form.numbers else 1)
+            ]
+            numbers = torch.tensor(rows, dtype=torch.float64, device=states[0].device)
+            leaves = call([*states, *batches], numbers, n)
+            at = At(at.step + n)
+            found = form.inputs(self.task, self.seed, at) if at.step < end else None
+            if found is None:
+                return standing_after(s, at.step - s.step, form, leaves)
+            states, (batches, now) = leaves[: len(states)], found
+
+    def _steps_at_once(self, form: Form, at: At, end: int) -> int:
+        """How many steps, up to `end`, one call takes: several if they draw nothing."""
+        n = 1
+        while not form.asked and at.step + n < end:
+            if not all(d.holds(at._replace(step=at.step + n)) for d in form.decisions):
+                break
+            n += 1
+        return n
 
     def _meet(self, s: Standing) -> None:
         """Add the form of the next step; raises NoGraph.

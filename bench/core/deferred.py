@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 aten = torch.ops.aten
 
@@ -60,3 +60,10 @@ class Deferred(Tensor):
                 return Deferred(a.pull, func(a.u, b.u), a)
         plain_args, plain = tree_map_only(Deferred, Deferred.value, (args, dict(kwargs or {})))
         return func(*plain_args, **plain)
+
+
+def worked_out(tree: Any) -> Any:
+    """The tree with plain tensors in place of deferred gradients; itself if it has none of them."""
+    if not any(isinstance(leaf, Deferred) for leaf in tree_leaves(tree)):
+        return tree
+    return tree_map_only(Deferred, Deferred.value, tree)

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from bench.core.algorithm import Algorithm, State
-from bench.core.deferred import Deferred
+from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
@@ -63,9 +62,9 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
 def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
     """One step. The randomness of step k is named by (seed, k), so nothing else need be kept."""
     oracle = Oracle(task, algorithm.first_order)
+    oracle.counts = s.calls, s.samples
     state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
-    state = tree_map_only(Deferred, Deferred.value, state)  # a state is plain tensors
-    calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
+    state, calls, samples = worked_out(state), oracle.calls, oracle.samples
     return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
 
 
