@@ -22,7 +22,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -33,6 +32,7 @@ from bench.core.task import Context, Task
 from bench.numerics.descent import gd
 from bench.numerics.sets import l2_ball
 from bench.runs.source import targets_of
+from tests.composed import composed
 from tests.steps import problem as small
 
 ROOT = Path(__file__).parent.parent
@@ -85,10 +85,9 @@ def stems(group: str) -> list[str]:
     return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
 
 
-def composed(*overrides: str) -> dict[str, Any]:
+def plain(*overrides: str) -> dict[str, Any]:
     """The plain configuration that these overrides make."""
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [*overrides, "logger=local", "data.root=nowhere"])
+    cfg = composed(*overrides, "logger=local", "data.root=nowhere")
     node: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     return dict(node)
 
@@ -150,10 +149,10 @@ def negative(x: Tensor, y: Tensor, i: Any) -> Tensor:
 
 def of_method(name: str, setting: str = "", value: Any = None) -> dict[str, Any]:
     """A method's five steps of batches of 8, as its yaml has it but for one setting."""
-    node = composed(f"algorithm={name}")["algorithm"]
+    node = plain(f"algorithm={name}")["algorithm"]
     target = node["_target_"]
     if "continual" in target:
-        config = composed(*STREAM, f"algorithm={name}")
+        config = plain(*STREAM, f"algorithm={name}")
         node, task = config["algorithm"], build(
             check_settings(config["task"], "task", Task, given=("context",)), CONTEXT
         )  # fmt: skip
@@ -173,7 +172,7 @@ def of_method(name: str, setting: str = "", value: Any = None) -> dict[str, Any]
 
 def of_task(name: str, setting: str = "", value: Any = None) -> dict[str, Any]:
     """Five steps on a small form of a task, and its lines of reference."""
-    config = composed(f"task={name}", *TASKS[name])
+    config = plain(f"task={name}", *TASKS[name])
     if setting:
         config["task"][setting] = value
     task: Task = build(check_settings(config["task"], "task", Task, given=("context",)), CONTEXT)
@@ -185,7 +184,7 @@ def of_task(name: str, setting: str = "", value: Any = None) -> dict[str, Any]:
 
 def of_descent(rule: str) -> dict[str, Any]:
     """Five steps of a rule of descent along fixed directions."""
-    node = composed("algorithm=itd")["algorithm"]["outer"]
+    node = plain("algorithm=itd")["algorithm"]["outer"]
     made = build(node | {"rule": rule}) if rule != "gd alone" else gd()
     point = small.X0
     memory = made.init(point)
@@ -255,7 +254,7 @@ def names() -> list[str]:
             if stem in ELSEWHERE:
                 continue
             overrides = TASKS[stem] if kind == "task" else []
-            node = composed(f"{kind}={stem}", *overrides)[kind]
+            node = plain(f"{kind}={stem}", *overrides)[kind]
             found += [f"{kind}/{stem}", *(f"{kind}/{stem}/{s}={v}" for s, v in variants(node))]
     return found
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from bench.contract import on_a_ball, zero_sum
@@ -23,6 +22,7 @@ from bench.core.loop import advance
 from bench.core.settings import build, check_settings
 from bench.core.task import Context, Task
 from tasks.quadratic import quadratic
+from tests.composed import composed
 
 ROOT = Path(__file__).parent.parent
 EPISODIC = {"learn2learn"}  # only for tasks of episodes: test_few_shot.py, test_costs.py
@@ -59,8 +59,7 @@ def made(name: str, **settings: Any) -> Algorithm:
     """The algorithm of conf/algorithm/<name>.yaml with step sizes that suit the quadratic."""
     if name in ("saba", "sagafw") and "batch" in settings:  # 64 rows: blocks of as many
         settings["blocks"] = 64 // (settings.pop("batch") or 64)
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [f"algorithm={name}", "task=quadratic", "logger=local"])
+    cfg = composed(f"algorithm={name}", "task=quadratic", "logger=local")
     node: Any = OmegaConf.to_container(cfg.algorithm, resolve=True)
     for key in node:
         if key == "inner_lr":

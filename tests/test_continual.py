@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from scipy.optimize import minimize
 from torch import Tensor, nn
@@ -37,6 +36,7 @@ from tasks.continual import permuted_mnist, read, split_cifar
 from tasks.data.images import Images
 from tasks.models.film import Mlp
 from tasks.quadratic import quadratic
+from tests.composed import composed
 from tests.conftest import ROOT
 from tests.steps import streams as at
 from tests.test_networks import ReleasedMlp
@@ -58,8 +58,7 @@ def streamed(context: Context = CONTEXT, **settings: Any) -> Task:
 
 
 def made(name: str, **settings: Any) -> Algorithm:
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [f"algorithm={name}", "task=permuted_mnist"])
+    cfg = composed(f"algorithm={name}", "task=permuted_mnist")
     node: Any = OmegaConf.to_container(cfg.algorithm, resolve=True)
     if "method" in node:
         node["method"]["T"] = 2

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from bench.core.settings import build, check_settings
 from bench.core.task import Context
 from tasks.quadratic import quadratic as closed_quadratic
 from tasks.toy import toy_coreset
+from tests.composed import composed
 
 
 class State(NamedTuple):
@@ -206,8 +206,7 @@ OURS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_tasks_keep_their_promises(name: str) -> None:
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [f"task={name}", "algorithm=bome", *OURS[name]])
+    cfg = composed(f"task={name}", "algorithm=bome", *OURS[name])
     node: Any = OmegaConf.to_container(cfg.task, resolve=True)
     node = check_settings(node, "task", Task, given=("context",))
     size = None if name == "few_shot" else 4  # whose steps see all their episodes

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -31,6 +30,7 @@ from bench.reproduce.points import format_override, points
 from bench.runs.launch import complete
 from tasks.few_shot import few_shot
 from tasks.models.conv4 import Conv4
+from tests.composed import composed
 
 TINY: dict[str, Any] = {"ways": 3, "shots": 2, "queries": 2, "episodes": 2, "filters": 3}
 OUTER = (gd(), 1.0)
@@ -291,10 +291,7 @@ def test_every_row_of_the_mini_imagenet_spec_runs_on_smaller_images(tmp_path: Pa
     book, root = load_book(), mini_folder(tmp_path, 16)
     spec = book.artifacts["stocbio/fig2_miniimagenet"].spec
     for point in points(spec, book, "smoke"):
-        with initialize_config_module("conf", version_base="1.3"):
-            cfg = compose(
-                "config", [format_override(*pair) for pair in (*point.settings, *point.chosen)]
-            )
+        cfg = composed(*(format_override(*pair) for pair in (*point.settings, *point.chosen)))
         config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
         task: Task = build(config["task"], Context(data_root=root))
         rows: list[dict[str, Any]] = []

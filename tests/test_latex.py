@@ -64,6 +64,9 @@ def test_several_verdicts_in_one_cell() -> None:
 def test_every_symbol_that_is_known_becomes_plain_text() -> None:
     every = "".join(latex.TEX)
     assert latex.escape_tex(every).isascii()
+    assert latex.escape_tex("T^(2/3) and ε^−2.5") == (
+        r"T\textsuperscript{2/3} and $\epsilon$\textsuperscript{$-$2.5}"
+    )
     assert latex.escape_tex("\\{~^}") == (
         r"\textbackslash{}\{\textasciitilde{}\textasciicircum{}\}"
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from bench.core.draw import generator
@@ -16,14 +15,14 @@ from bench.core.loop import run
 from bench.core.settings import build
 from bench.core.task import Context
 from bench.runs.launch import complete
+from tests.composed import composed
 
 CONF = Path(__file__).parent.parent / "conf"
 
 
-def composed(*overrides: str) -> dict[str, Any]:
+def settings_of(*overrides: str) -> dict[str, Any]:
     """All settings of a run by their paths: algorithm.outer_lr and the like."""
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", list(overrides))
+    cfg = composed(*overrides)
     found: dict[str, Any] = {}
 
     def enter(node: Any, path: str) -> None:
@@ -90,7 +89,7 @@ def test_every_tuned_pair_is_in_the_tables() -> None:
     ("task", "method"), [(task, name) for task, table in TABLES.items() for name in table]
 )
 def test_tuned_settings(task: str, method: str) -> None:
-    found = composed(f"task={task}", f"algorithm={method}")
+    found = settings_of(f"task={task}", f"algorithm={method}")
     expected = {f"algorithm.{key}": value for key, value in TABLES[task][method].items()}
     length = RUNS.get(f"{task}/{method}", RUNS[task])
     expected |= {f"run.{key}": value for key, value in length.items()}
@@ -149,7 +148,7 @@ EXPERIMENTS: dict[str, dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments(name: str) -> None:
     """The released codes' grids at their middle, and the lines that methods are held against."""
-    found = composed(f"experiment={name}")
+    found = settings_of(f"experiment={name}")
     method = "upper_only" if "line" in name else "bome"
     assert found["algorithm._target_"].endswith(f".{method}")
     for group, expected in EXPERIMENTS[name].items():
@@ -164,7 +163,7 @@ def test_every_experiment_of_these_tasks_is_in_the_table() -> None:
 def test_data_sets_have_the_papers_sizes() -> None:
     """A.4: 50,000 train, 5,000 validate, 5,000 choose, 10,000 test."""
     for name in ("digits", "mnist", "fashion_mnist"):
-        found = composed(f"task/data={name}")
+        found = settings_of(f"task/data={name}")
         sizes = [found[f"task.data.{part}"] for part in ("train", "val", "val2", "test")]
         whole = DIGITS["train"], DIGITS["val"], DIGITS["val2"], DIGITS["test"]
         assert sizes == ([*whole] if name == "digits" else [50_000, 5_000, 5_000, 10_000])
@@ -174,7 +173,7 @@ def test_data_sets_have_the_papers_sizes() -> None:
 def test_what_a_task_is_unless_told_otherwise() -> None:
     """BOME's text: half of the labels redrawn from all classes, c = .001, theta_0 pretrained on
     the corrupted data; on 20 Newsgroups without regularisation."""
-    found = composed("task=hyper_cleaning")
+    found = settings_of("task=hyper_cleaning")
     expected: dict[str, Any] = {
         "protocol": "bome", "variant": "paper", "corruption": 0.5, "redraw": "any", "c": 0.001,
         "upper_data": "validation", "recorrupt": 0.0, "frozen": False, "references": True,
@@ -185,7 +184,7 @@ def test_what_a_task_is_unless_told_otherwise() -> None:
     open_ones = ("weighting", "coupling", "start", "clamp", "bias", "standardise", "resplit")
     expected |= dict.fromkeys(open_ones)
     assert {k: found[f"task.{k}"] for k in expected} == expected
-    found = composed("task=newsgroups")
+    found = settings_of("task=newsgroups")
     expected = {
         "source": "newsgroups", "protocol": "bome", "variant": "paper", "references": True,
         "upper_data": "validation", "headers": None, "regulariser": None, "start": None,
@@ -198,8 +197,7 @@ def test_what_a_task_is_unless_told_otherwise() -> None:
 def test_a_run_on_newsgroups_stand_in() -> None:
     """From the configuration to measured rows: ten inner steps and one more gradient a step."""
     settings = ("task=newsgroups", "task.source=digits", "task.pretraining.steps=3")
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [*settings, "algorithm.outer_lr=1", "algorithm.lower_lr=1"])
+    cfg = composed(*settings, "algorithm.outer_lr=1", "algorithm.lower_lr=1")
     config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
     task, rows = build(config["task"], Context()), []  # type: ignore[var-annotated]
     assert task.init(generator())[1].shape == (64, 10)

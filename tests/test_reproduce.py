@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_module
 
 from bench.core.settings import BadSetting
 from bench.reproduce import cli
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
 from bench.runs.launch import launch
+from tests.composed import composed
 from tests.conftest import ROOT
 
 Reproduce = Callable[..., subprocess.CompletedProcess[str]]
@@ -119,11 +119,7 @@ def made(artifact: str, specs: Path, root: Path) -> None:
         if not plan.missing:
             return
         for run in plan.missing:
-            with initialize_config_module("conf", version_base="1.3"):
-                cfg = compose(
-                    "config", [*run.planned.overrides, f"run.root={root}", "run.threads=1"]
-                )
-            launch(cfg)
+            launch(composed(*run.planned.overrides, f"run.root={root}", "run.threads=1"))
 
 
 def finals(root: Path) -> dict[str, Any]:

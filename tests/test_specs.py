@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from bench.core.draw import generator
@@ -21,6 +20,7 @@ from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.points import points
 from bench.reproduce.schema import BUDGETS, VARIANTS, Budget
 from bench.runs.launch import complete
+from tests.composed import composed
 from tests.conftest import ROOT
 
 BOOK = load_book()
@@ -233,8 +233,7 @@ def test_the_named_metrics_are_those_that_the_task_measures(task: str) -> None:
         "online_newsgroups": ["task.source=digits"],
         "few_shot": ["task.episodes=1", "task.filters=2", "task.watched=1", "task.final=1"],
     }.get(task, [])
-    with initialize_config_module("conf", version_base="1.3"):
-        cfg = compose("config", [f"task={task}", *small])
+    cfg = composed(f"task={task}", *small)
     config = complete(OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True))
     built = build(config["task"], Context())
     start = built.init(generator(0, "init"))

@@ -9,7 +9,7 @@ from bench.reproduce.tables import CellTable
 TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "−": "$-$", "–": "--", "↑": r"$\uparrow$", "↓": r"$\downarrow$",
+    "±": r"$\pm$", "−": "$-$", "–": "--", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\to$",
     "θ": r"$\theta$", "φ": r"$\phi$", "η": r"$\eta$", "α": r"$\alpha$", "ξ": r"$\xi$",
     "β": r"$\beta$", "ε": r"$\epsilon$", "κ": r"$\kappa$", "λ": r"$\lambda$", "Φ": r"$\Phi$",
     "γ": r"$\gamma$", "τ": r"$\tau$",
@@ -19,10 +19,19 @@ TEX = {
 }  # fmt: skip
 
 
+# a power, as in T^(2/3) and in ε^−2.5
+POWER = re.compile(r"\^(?:\(([^()]+)\)|([−-]?[\d./]*\d))")
+
+
 def escape_tex(text: str) -> str:
     """The text for LaTeX: special characters escaped, symbols as mathematics, for pdflatex."""
-    text = text.replace("q̂", "\0")
-    return "".join(TEX.get(c, c) for c in text).replace("\0", TEX["q̂"])
+    parts = POWER.split(text.replace("q̂", "\0"))  # text, a power in brackets or a plain one, text
+    found = []
+    for k, part in enumerate(parts):
+        if part:
+            escaped = "".join(TEX.get(c, c) for c in part).replace("\0", TEX["q̂"])
+            found.append(escaped if k % 3 == 0 else rf"\textsuperscript{{{escaped}}}")
+    return "".join(found)
 
 
 VERDICTS = {

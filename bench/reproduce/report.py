@@ -6,7 +6,6 @@ Every link is relative, so that the folder may also stand below any path of a we
 import importlib.resources
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -105,8 +104,7 @@ def embed(data: Any) -> str:
 
 def raise_powers(text: str) -> str:
     """The text with its powers raised, as in T^(2/3) and ε^−2.5, for a page."""
-    raised = re.sub(r"\^(?:\(([^()]+)\)|([−-]?[\d./]*\d))", r"<sup>\1\2</sup>", str(escape(text)))
-    return Markup(raised)
+    return Markup(latex.POWER.sub(r"<sup>\1\2</sup>", str(escape(text))))
 
 
 def copy_assets(out: Path) -> None:

@@ -98,9 +98,9 @@ def stocbio(p: Problem, s: State, k: Array, rows: Rows) -> State:
         r = r - SYSTEM_LR * hessian_product(p, x, y, r, i)
         return r, r
 
-    _, terms = jax.lax.scan(factor, f_y, g[T : T + Q])
+    _, terms = jax.lax.scan(factor, f_y, g[T + 1 :])
     v = SYSTEM_LR * (f_y + terms.sum(0))
-    return x + OUTER_LR * p.products(x, y, v, g[T + Q])[1], y
+    return x + OUTER_LR * p.products(x, y, v, g[T])[1], y
 
 
 def f2sa(p: Problem, s: State, k: Array, rows: Rows) -> State:
