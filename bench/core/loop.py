@@ -62,9 +62,9 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
 def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
     """One step. The randomness of step k is named by (seed, k), so nothing else need be kept."""
     oracle = Oracle(task, algorithm.first_order)
-    oracle.counts = s.calls, s.samples
     state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
-    state, calls, samples = worked_out(state), oracle.calls, oracle.samples
+    state = worked_out(state)  # a state is plain tensors
+    calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
     return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
 
 

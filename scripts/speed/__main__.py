@@ -71,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.update(COMPARISONS[name].variables)
 
     # slow imports: only what this comparison needs, and now that the environment is as it wants
+    from bench.runs.importing import import_torch
+
+    import_torch()
     import torch
     from threadpoolctl import threadpool_limits
 
