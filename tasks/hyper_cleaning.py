@@ -192,7 +192,7 @@ def hyper_cleaning(
         w = weights(x if batch.numbers is None else x.index_select(0, batch.numbers))
         if coupled == "means":
             return mean_loss(z, batch.labels) * w.mean() + c * y.square().sum()
-        return (w * sample_losses(z, batch.labels)).mean() + c * (y.square().sum())
+        return (w * sample_losses(z, batch.labels)).mean() + c * y.square().sum()
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         z = {name: logits(y, p.features) for name, p in {"test": test, "val2": val2}.items()}
@@ -352,6 +352,7 @@ def _sampler(
         if size is None:
             return Rows(part.features, labels, None, narrow)
         i = bring(torch.randint(len(labels), (size,), generator=rng), labels.device)
+        # on a CPU index_select copies rows in half the time that an index in brackets takes
         return Rows(part.features.index_select(0, i), labels.index_select(0, i), i)
 
     return draw

@@ -63,8 +63,8 @@ def sobbo(
     outer_lr: the step size of x. batch: the samples of a batch; None: all the data of a round.
 
     Caveat: K steps do not end at y* and v*, which biases the hypergradient, the more the worse the
-    lower level is conditioned; a larger K helps. x follows an
-    average over a window, and comes closer slowly.
+    lower level is conditioned; a larger K helps. x follows an average over a window, and comes
+    closer slowly.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -38,7 +38,7 @@ def compile_by_torch(
 
     What torch compiles holds only for the strides of the example: every input is made contiguous.
     """
-    # where there is no GPU it warns that there is none
+    # torch's tools for extensions would print a warning on a machine without a GPU
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     from torch._inductor import compile as inductor  # slow to import
 

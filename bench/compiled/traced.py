@@ -86,7 +86,7 @@ class Form:
         """The leaves of the batches that a step draws; None if the step has another form."""
         if not all(d.holds(at) for d in self.decisions if not d.drawn):
             return None
-        return leaves_of([serve(task, seed, at.step, asked) for asked in self.asked])
+        return tree_leaves([serve(task, seed, at.step, asked) for asked in self.asked])
 
     def split_batches(self, leaves: list[Any], at: At) -> tuple[list[Tensor], At] | None:
         """Split the leaves of the batches into tensors, for the graph, and numbers, for `at`.
@@ -116,11 +116,6 @@ class Form:
     def row(self, at: At) -> list[float]:
         """The input of numbers at a step, filled up with zeros."""
         return [float(of(at)) for of in self.numbers] + [0.0] * (MOST_NUMBERS - len(self.numbers))
-
-
-def leaves_of(batches: Any) -> list[Any]:
-    """The tensors and numbers in a tree of batches, in their order."""
-    return tree_leaves(batches)
 
 
 def shape_and_type(leaf: Any) -> Any:
@@ -155,9 +150,9 @@ def record(
     algorithm.step(oracle, state, Asking(task, seed, at.step, hand))
 
     leaves, shape = tree_flatten(batches)
-    later = leaves_of([serve(task, seed, at.step + 1, what) for what in asked])
+    later = tree_leaves([serve(task, seed, at.step + 1, what) for what in asked])
     whole = [what.size is None and what.like is None for what in asked]
-    of = [k for k, batch in enumerate(batches) for _ in leaves_of(batch)]
+    of = [k for k, batch in enumerate(batches) for _ in tree_leaves(batch)]
     fixed = {
         k: leaf
         for k, leaf in enumerate(leaves)
