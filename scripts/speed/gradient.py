@@ -1,24 +1,31 @@
-"""The gradient of hyper-cleaning's g in y: ours against plain autograd.
+"""The gradient of hyper-cleaning's g in y: ours against plain autograd and JAX.
 
-    uv run python -m scripts.speed gradient [--images mnist]
+    uv run python -m scripts.speed gradient [--jax] [--images mnist]
 
 One lane computes one gradient. Six lanes compute six, each at weights x and y of its own: ours
 under torch.func.vmap, plain autograd one after the other. The model is softmax regression, full
 batch, float32; the images are made up in MNIST's shape, with ink everywhere, or with --images
-MNIST's or Fashion-MNIST's own, whose empty margin ours leaves out. Before they are timed, both must
-compute the same gradients to 1e-4; `passes` counts the products with the training features.
+MNIST's or Fashion-MNIST's own, whose empty margin ours leaves out. With --jax JAX takes part, in an
+environment of its own, whose six are of jax.vmap. Before they are timed, all must compute the same
+gradients to 1e-4; `passes` counts the products with the training features.
 """
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
+from bench.reproduce.speed import SpeedLine
 from scripts.speed.harness import Comparison, Timing, check_against_first, take_turns
 from scripts.speed.images import add_image_options, contender_on, image_problem, our_task
+from scripts.speed.jax_peer import add_jax_option, jax_contender, jax_process
+from scripts.speed.peers import Unavailable
 from scripts.speed.softmax import CLASSES, PIXELS, TOLERANCE, lower_loss
 
 LANES = 6
@@ -26,6 +33,8 @@ LANES = 6
 
 def compare(options: Namespace) -> Timing:
     """One lane's gradient, and LANES of them; raises BadSetting where there are no such images."""
+    if options.jax and options.device != "cpu":
+        raise BadSetting("--jax: JAX's gradients are taken on the CPU only; write --device cpu")
     root = Path(options.data).expanduser()
     p = image_problem(options.images, options.rows, root, options.device)
     task = our_task(p)
@@ -64,13 +73,28 @@ def compare(options: Namespace) -> Timing:
             contender_on(p, "autograd", plain_in_a_loop, f"{each}, one after the other"),
         ],
     }
-    lines = []
-    for method, contenders in groups.items():
-        checked = check_against_first(contenders, TOLERANCE)
-        lines += take_turns(method, checked, options.repeats)
+    lines: list[SpeedLine] = []
+    with ExitStack() as stack:
+        if options.jax:
+            try:
+                ask, folder = stack.enter_context(jax_process(p))
+                np.savez(folder / "lanes.npz", x=xs.numpy(), y=ys.numpy())
+                for lanes, contenders in zip((1, LANES), groups.values(), strict=True):
+                    work = {"work": "gradients", "lanes": lanes}
+                    contenders.append(jax_contender(ask, folder, work))
+            except Unavailable as reason:
+                print(f"without JAX: {reason}")
+        for method, contenders in groups.items():
+            checked = check_against_first(contenders, TOLERANCE)
+            lines += take_turns(method, checked, options.repeats)
     what = f"{options.images}, {options.rows} x {PIXELS} x {CLASSES}"
     title = f"The gradient of hyper-cleaning's lower loss, {what}, float32"
     return Timing(title, lines, options.device)
 
 
-COMPARISON = Comparison(compare, add_image_options, smoke={"rows": 6000})
+def add_options(parser: ArgumentParser) -> None:
+    add_image_options(parser)
+    add_jax_option(parser)
+
+
+COMPARISON = Comparison(compare, add_options, smoke={"rows": 6000})

@@ -22,7 +22,7 @@ class Disagreement(Exception):
 class Result(NamedTuple):
     """What a contender computes, and what is known of the way there."""
 
-    value: Tensor  # of any shape, but of the same one for all contenders of a method
+    value: Tensor  # of any shape, but of as many numbers for all contenders of a method
     facts: Mapping[str, Any]  # further columns of the contender's line
 
 
@@ -97,7 +97,7 @@ def check_against_first(contenders: Sequence[Contender], tolerance: float) -> li
     contender raises is raised: without it there is nothing to compare with.
     """
     first = contenders[0].compute()
-    reference = first.value.detach().cpu().double()
+    reference = first.value.detach().cpu().double().flatten()
     checked = []
     for contender in contenders:
         try:
@@ -105,7 +105,7 @@ def check_against_first(contenders: Sequence[Contender], tolerance: float) -> li
         except Exception as error:
             checked.append(exclude(contender, describe_failure(error)))
             continue
-        apart = result.value.detach().cpu().double() - reference
+        apart = result.value.detach().cpu().double().flatten() - reference
         distance = float(apart.norm() / reference.norm())
         facts = {**contender.facts, "error": distance, **result.facts}
         contender = replace(contender, facts=facts)

@@ -1,13 +1,14 @@
-"""Outer steps on hyper-cleaning: ours against a plain loop, TorchOpt, higher and BOAT.
+"""Outer steps on hyper-cleaning: ours against a plain loop, TorchOpt, higher, BOAT and JAX.
 
-    uv run --group peers python -m scripts.speed hyper_cleaning [--boat] [--images mnist]
+    uv run --group peers python -m scripts.speed hyper_cleaning [--boat] [--jax] [--images mnist]
 
 Softmax regression, full batch, float32, T = 10 inner steps, K = 10 products for the linear system.
 The images are made up in MNIST's shape, with ink everywhere, or with --images MNIST's or
 Fashion-MNIST's own. Ours is the task of tasks/hyper_cleaning.py; the peers differentiate the losses
 of softmax.py. Before a method is timed, the hypergradients (for BOME: both directions of the step)
 must agree to 1e-4; `passes` counts the products with the training features. BOAT wants an older
-numpy: with --boat it gets an environment of its own, and its steps are taken there.
+numpy, and JAX is another framework: with --boat and --jax they get environments of their own, and
+their steps are taken there.
 """
 
 import tempfile
@@ -32,6 +33,7 @@ from scripts.speed.harness import (
     take_turns,
 )
 from scripts.speed.images import add_image_options, contender_on, image_problem, our_task
+from scripts.speed.jax_peer import add_jax_option, jax_contender, jax_process
 from scripts.speed.our_steps import REMEMBERING, our_step
 from scripts.speed.peer_steps import (
     BOME_LOOP,
@@ -154,10 +156,18 @@ def boat_entries(p: SoftmaxProblem) -> Iterator[list[Entry]]:
             ]
 
 
+@contextmanager
+def jax_entries(p: SoftmaxProblem) -> Iterator[list[Entry]]:
+    """JAX's directions, of a process in an environment of its own; raises Unavailable."""
+    with jax_process(p) as (ask, folder):
+        methods = ("AID-CG", "AID-Neumann", "ITD", "BOME")
+        yield [(method, jax_contender(ask, folder, {"work": method})) for method in methods]
+
+
 def compare(options: Namespace) -> Timing:
     """A step of AID-CG, AID-Neumann, ITD and BOME; raises BadSetting for data that are missing."""
-    if options.boat and options.device != "cpu":
-        raise BadSetting("--boat: BOAT's steps are taken on the CPU only; write --device cpu")
+    if (options.boat or options.jax) and options.device != "cpu":
+        raise BadSetting("--boat, --jax: their steps are taken on the CPU only; write --device cpu")
     root = Path(options.data).expanduser()
     p = image_problem(options.images, options.rows, root, options.device)
     entries = our_entries(p) + loop_entries(p)
@@ -177,6 +187,11 @@ def compare(options: Namespace) -> Timing:
             print(
                 f"without BOAT, which has an environment of its own: {PEERS} hyper_cleaning --boat"
             )
+        if options.jax:
+            try:
+                entries += stack.enter_context(jax_entries(p))
+            except Unavailable as reason:
+                print(f"without JAX: {reason}")
         for method in dict.fromkeys(method for method, _ in entries):
             contenders = [contender for of, contender in entries if of == method]
             checked = check_against_first(contenders, TOLERANCE)
@@ -194,6 +209,7 @@ def add_options(parser: ArgumentParser) -> None:
         default=False,
         help="compare with BOAT as well; downloads it, and a torch, into the user's cache",
     )
+    add_jax_option(parser)
 
 
 COMPARISON = Comparison(compare, add_options, smoke={"rows": 2000}, packages="--group peers")

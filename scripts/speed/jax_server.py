@@ -1,4 +1,4 @@
-"""Stochastic bilevel steps in JAX, in an environment of its own: stochastic.py starts and asks it.
+"""Bilevel steps in JAX, in an environment of its own: jax_peer.py starts this file and asks it.
 
 The steps are written as JAX's users write them: losses are differentiated by jax.grad and jax.vjp,
 and a whole chunk of steps is one jitted lax.scan, whose carry is the state.
@@ -6,13 +6,17 @@ and a whole chunk of steps is one jitted lax.scan, whose carry is the state.
 FOLDER has the problem. {"ask": "version"} is answered with the version of JAX; {"ask": "ends",
 "method": ...} by writing the state after the steps of FOLDER/METHOD.npz, which has the numbers of
 the rows in each step's batches; {"ask": "time", "method": ..., "steps": n} with the seconds of so
-many steps, whose batches JAX draws, and with those of compiling them.
+many steps, whose batches JAX draws, and with those of compiling them. Work on all the data
+(jax_full.py) is asked for by {"ask": "turn" or "value", "work": ...}, and is answered with seconds
+or by writing what it computes to FOLDER/value.npy.
 """
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from scripts.speed.jax_full import DIRECTIONS, gradients, toy
 from scripts.speed.peers import answer_requests
 from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, C, Q, T
 
@@ -38,21 +43,24 @@ class Problem:
         self.val_labels = jnp.array(found["val_labels"])
         self.start = jnp.array(found["x"]), jnp.array(found["y"])
 
-    def upper(self, y: Array, i: Array) -> Array:
-        """f on the rows i."""
-        return cross_entropies(self.val[i] @ y.T, self.val_labels[i]).mean()
+    def upper(self, y: Array, i: Array | None = None) -> Array:
+        """f on the rows i; None: on all of them, here and below."""
+        z, labels = (t if i is None else t[i] for t in (self.val, self.val_labels))
+        return cross_entropies(z @ y.T, labels).mean()
 
-    def lower(self, x: Array, y: Array, i: Array) -> Array:
+    def lower(self, x: Array, y: Array, i: Array | None = None) -> Array:
         """g on the rows i."""
-        losses = cross_entropies(self.train[i] @ y.T, self.train_labels[i])
-        return (jax.nn.sigmoid(x[i]) * losses).mean() + C * (y**2).sum()
+        z, labels, w = (t if i is None else t[i] for t in (self.train, self.train_labels, x))
+        return (jax.nn.sigmoid(w) * cross_entropies(z @ y.T, labels)).mean() + C * (y**2).sum()
 
-    def g_y(self, x: Array, y: Array, i: Array) -> Array:
+    def g_y(self, x: Array, y: Array, i: Array | None = None) -> Array:
         """The gradient of g in y."""
         found: Array = jax.grad(self.lower, argnums=1)(x, y, i)
         return found
 
-    def products(self, x: Array, y: Array, v: Array, i: Array) -> tuple[Array, Array, Array]:
+    def products(
+        self, x: Array, y: Array, v: Array, i: Array | None = None
+    ) -> tuple[Array, Array, Array]:
         """g_y, g_xy v and g_yy v."""
         g_y, pull = jax.vjp(lambda x, y: self.g_y(x, y, i), x, y)
         mixed, curved = pull(v)
@@ -164,10 +172,41 @@ def answering(folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The function that answers requests about the folder's problem."""
     found: list[Problem] = []
     compiled: dict[tuple[str, int], Any] = {}
+    whole: dict[str, Callable[[], Array]] = {}
+
+    def make_work(request: dict[str, Any]) -> Callable[[], Array]:
+        if request["work"] == "toy":
+            return toy(request["settings"], request["steps"])
+        if not found:
+            found.append(Problem(folder))
+        p = found[0]
+        if request["work"] in DIRECTIONS:
+            direction = jax.jit(partial(DIRECTIONS[request["work"]], p))
+            return lambda: direction(*p.start)
+        points, lanes = np.load(folder / "lanes.npz"), request["lanes"]
+        together = jax.jit(partial(gradients, p))
+        return partial(together, jnp.array(points["x"][:lanes]), jnp.array(points["y"][:lanes]))
+
+    def answer_whole(request: dict[str, Any]) -> dict[str, Any]:
+        name = json.dumps({key: value for key, value in request.items() if key != "ask"})
+        compiling = 0.0
+        if name not in whole:
+            begin = time.perf_counter()
+            whole[name] = make_work(request)
+            jax.block_until_ready(whole[name]())
+            compiling = time.perf_counter() - begin
+        begin = time.perf_counter()
+        value = jax.block_until_ready(whole[name]())
+        seconds = time.perf_counter() - begin
+        if request["ask"] == "value":
+            np.save(folder / "value.npy", np.asarray(value).ravel())
+        return {"seconds": seconds, "compiling": compiling}
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request["ask"] == "version":
             return {"version": jax.__version__}
+        if "work" in request:
+            return answer_whole(request)
         if not found:
             found.append(Problem(folder))
         p, method = found[0], request["method"]

@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scripts.speed.workload import ETA as ETA
+from scripts.speed.workload import INNER_LR as INNER_LR
 from scripts.speed.workload import C as C
+from scripts.speed.workload import K as K
+from scripts.speed.workload import T as T
 
 CLASSES, PIXELS = 10, 784
-T = 10  # inner steps
-K = 10  # iterations of CG, terms of the Neumann series after the first
-INNER_LR = 0.05  # also the Neumann series' eta: BOAT's is the inner step size
 OUTER_LR = 100.0
 LOWER_LR = 0.01  # BOME's on y
-ETA = 0.5  # BOME's
 TOLERANCE = 1e-4  # of |a - b| / |b|
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (x, y) -> scalar, with the data inside

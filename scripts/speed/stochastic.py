@@ -9,11 +9,9 @@ batches, and must end at the same point to 1e-4. The seconds are of --steps step
 compiled before; a note tells how long that took.
 """
 
-import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,11 +43,11 @@ from scripts.speed.harness import (
     take_turns,
 )  # fmt: skip
 from scripts.speed.images import image_problem, our_task
-from scripts.speed.peers import Ask, Unavailable, environment, serving
+from scripts.speed.jax_peer import jax_process
+from scripts.speed.peers import Ask, Unavailable
 from scripts.speed.softmax import CLASSES, PIXELS, TOLERANCE, SoftmaxProblem
 from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, Q, T
 
-JAX = "jax==0.10.*"
 SAME = 3  # steps by which both sides are compared
 METHODS: dict[str, Algorithm] = {
     "SOBA": soba(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, batch=BATCH),
@@ -84,22 +82,6 @@ def noted_steps(task: Task, algorithm: Algorithm, start: Standing) -> tuple[Tens
         name: torch.stack([torch.stack(step[side]) for step in rows]).numpy()
         for name, side in (("f", "upper"), ("g", "lower"))
     }
-
-
-@contextmanager
-def jax_process(p: SoftmaxProblem) -> Iterator[tuple[Ask, Path]]:
-    """JAX's process, which knows the problem, and the folder for what it reads; may raise
-    Unavailable."""
-    python = environment("JAX", JAX, "a framework of its own", with_torch=False)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        arrays: dict[str, Any] = {
-            "train": p.train.features, "train_labels": p.train.labels, "val": p.val.features,
-            "val_labels": p.val.labels, "x": p.x, "y": p.y,
-        }  # fmt: skip
-        np.savez(folder / "problem.npz", **arrays)
-        with serving("JAX", python, "scripts.speed.jax_server", folder) as ask:
-            yield ask, folder
 
 
 def start_at(task: Task, algorithm: Algorithm, p: SoftmaxProblem) -> Standing:
