@@ -220,7 +220,10 @@ def test_what_is_to_start_again_does_so_unless_it_has_begun(
         made.append((config["run"]["force"], quiet, one.note.read_text(), config["seed"]))
         return 0
 
-    def beside(configs: Sequence[Config], say: Callable[[int, str, str], None]) -> None:
+    def beside(
+        configs: Sequence[Config], say: Callable[[int, str, str], None], if_faster: bool
+    ) -> None:
+        assert not if_faster
         made.append([config["run"]["force"] for config in configs])
         assert [each.note.read_text() for each in (one, other)] == ["", ""]
         say(0, "", "")
@@ -274,7 +277,7 @@ def test_lanes_that_fail_are_told(
 ) -> None:
     """Their folders have the reason; without one they are lost, and made again one by one."""
 
-    def fails(configs: Sequence[Config], say: Any) -> None:
+    def fails(configs: Sequence[Config], say: Any, if_faster: bool) -> None:
         raise error
 
     monkeypatch.setattr(lanes, "perform_lanes", fails)

@@ -6,6 +6,7 @@ batched steps themselves.
 
 import copy
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bench.compiled.batched import Apart, Lane, TooLarge
 from bench.compiled.symbols import At, NoGraph, Notes, Number
 from bench.core.loop import Standing, advance
 from bench.core.settings import BadSetting, build
+from bench.core.task import Context
 from bench.runs import driver, lanes, launch, lock, machine, opening, stop
 
 Config = dict[str, Any]
@@ -45,8 +47,14 @@ class Stand:
     breaks: Callable[[int], None]
 
     def __init__(
-        self, own: Sequence[Lane], algorithm: Any, compile: bool = False, most: float = 0.0
+        self,
+        own: Sequence[Lane],
+        algorithm: Any,
+        compile: bool = False,
+        most: float = 0.0,
+        against: int = 0,
     ):
+        self.against = against
         self.lanes, self.compile, self.most, self.off = list(own), compile, most, (0.0, 0.0)
         self.algorithm = algorithm
         self.calls: list[tuple[int, int]] = []
@@ -363,8 +371,14 @@ def test_some_are_made_while_others_cannot_be(stand: type[Stand], configs: Confi
     assert not launch.place(ours[2]).path.exists()
 
 
+def asking(settings: Config, context: Context) -> Any:
+    """`build` for a task that asks for its seed."""
+    assert context.seed in (0, 1)
+    return build(settings, context)
+
+
 def test_lanes_whose_data_are_apart_go_in_groups_of_one_task(
-    stand: type[Stand], configs: Configs
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(own: Sequence[Lane]) -> None:
         if len({id(lane.task) for lane in own}) > 1:
@@ -374,6 +388,7 @@ def test_lanes_whose_data_are_apart_go_in_groups_of_one_task(
     ours = configs(0.1, 0.2, 0.1, 0.2)
     for config, seed in zip(ours, (0, 0, 1, 1), strict=True):
         config["seed"] = seed
+    monkeypatch.setattr(lanes, "build", asking)
     assert performed(ours) == [(k, "", "") for k in range(4)]
     groups = [[lane.seed for lane in side.lanes] for side in stand.made if side.calls]
     assert groups == [[0, 0], [1, 1]]
@@ -395,7 +410,77 @@ def test_lanes_that_are_too_large_are_halved(stand: type[Stand], configs: Config
     assert all(len(rows(config)) > 1 for config in ours)
 
 
-def test_halves_whose_data_are_apart_lose_nobody(stand: type[Stand], configs: Configs) -> None:
+def test_seeds_share_a_task_that_does_not_ask_for_them(
+    stand: type[Stand], configs: Configs
+) -> None:
+    ours = configs(0.1, 0.1)
+    ours[1]["seed"] = 1
+    assert performed(ours) == [(0, "", ""), (1, "", "")]
+    (side,) = stand.made
+    assert side.lanes[0].task is side.lanes[1].task
+    assert [lane.seed for lane in side.lanes] == [0, 1]
+
+
+def test_a_shared_task_that_asks_for_the_seed_too_late_is_found_out() -> None:
+    kept: list[Context] = []
+
+    def late(settings: Config, context: Context) -> Any:
+        kept.append(context)
+        return object()
+
+    tasks, here = lanes.SharedTasks(), Context(seed=3, data_root=Path("d"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "build", late)
+        assert tasks({"a": 1}, here) is tasks({"a": 1}, Context(seed=4))
+        assert tasks({"a": 2}, here) is not tasks({"a": 1}, here)
+    assert len(kept) == 2
+    assert (kept[0].data_root, kept[0].dtype) == (here.data_root, here.dtype)
+    with pytest.raises(NoGraph, match="only after it is built"):
+        assert kept[0].seed
+
+
+def test_lanes_that_single_runs_outrun_are_refused(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are compared with as many processes as the cores allow at a run's threads."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    said: Said = []
+    lanes.perform_lanes(
+        configs(0.1, 0.2, threads=2), lambda *what: said.append(what), if_faster=True
+    )
+    assert [side.against for side in stand.made] == [3]
+    assert sorted(said) == [(0, "", ""), (1, "", "")]
+    assert performed(configs(0.1, 0.2, root="asked")) == [(0, "", ""), (1, "", "")]
+    assert stand.made[-1].against == 0
+
+
+def test_two_runs_tell_whether_the_tasks_of_the_others_are_to_be_built(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def counted(settings: Config, context: Context) -> Any:
+        built.append(context.seed)
+        return build(settings, context)
+
+    def refuse(own: Sequence[Lane]) -> None:
+        raise Apart("large")
+
+    stand.refuses = refuse  # type: ignore[assignment]
+    monkeypatch.setattr(lanes, "build", counted)
+    ours = configs(*[0.1] * 4)
+    for seed, config in enumerate(ours):
+        config["seed"] = seed
+    said: Said = []
+    lanes.perform_lanes(ours, lambda *what: said.append(what), if_faster=True)
+    assert sorted(said) == [(k, "refused", "large") for k in range(4)]
+    assert built == [0, 1]
+    assert not any(launch.place(config).path.exists() for config in ours)
+
+
+def test_halves_whose_data_are_apart_lose_nobody(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(own: Sequence[Lane]) -> None:
         if len(own) > 2:
             raise TooLarge("much")
@@ -406,6 +491,7 @@ def test_halves_whose_data_are_apart_lose_nobody(stand: type[Stand], configs: Co
     ours = configs(0.1, 0.2, 0.15, 0.05)
     for config, seed in zip(ours, (0, 1, 0, 1), strict=True):
         config["seed"] = seed
+    monkeypatch.setattr(lanes, "build", asking)
     assert performed(ours) == [(k, "", "") for k in range(4)]
     groups = [[lane.seed for lane in side.lanes] for side in stand.made if side.calls]
     assert groups == [[0], [1], [0], [1]]

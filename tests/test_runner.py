@@ -64,11 +64,22 @@ def test_a_grid_of_step_sizes_is_one_process() -> None:
             job({"algorithm.lr": 0.2, "run.steps": 2.5}),
         ],
         grid(lr=[0.1, 0.2], b=[0.5, 0.6])[:3],  # a grid with a hole
-        [job({}), job({}, seed=1)],  # nothing to tell them apart
     ],
 )
 def test_what_is_no_grid_of_step_sizes_runs_one_by_one(jobs: list[PlannedRun]) -> None:
     assert shapes(jobs) == apart(jobs)
+
+
+def test_the_seeds_of_a_point_share_a_process(play: "Playing") -> None:
+    point = {"algorithm.lr": 0.1}
+    whole, other = [job(point, seed=k) for k in range(3)], job(point, seed=1, x=1)
+    found = runner.group_bundles([whole[0], other, *whole[1:], job({})])
+    assert found == [tuple(whole), (other,), (job({}),)]
+    assert play(found) == []
+    seeds, alone, _ = play.calls[0]
+    assert [each.config["vectorize"] for each in seeds.all] == [["seed"]] * 3
+    assert (seeds.if_faster, alone.if_faster) == (True, False)
+    assert alone.config["vectorize"] == []
 
 
 def test_only_points_that_share_all_else_share_a_process() -> None:

@@ -1,5 +1,6 @@
 """A sweep's parts, each by itself: what is planned, what became of a run, what is told of all."""
 
+import copy
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from bench.runs import exit_codes, lanes
 from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.source import source
-from bench.sweeps import launchers
+from bench.sweeps import bundling, launchers
 from bench.sweeps.composing import Composer
 from bench.sweeps.jobs import Job, is_lost, is_preempted
 from bench.sweeps.sweep import Outcome, SweepRun
@@ -240,6 +241,59 @@ def test_workers_share_the_cores(
     assert asked.config["run"]["threads"] == threads
 
 
+def of_method(seed: int = 0, **settings: Any) -> Config:
+    run = {"steps": 2500, "seconds": None, "cpu_seconds": None}
+    return {
+        "seed": seed, "vectorize": None, "run": run | settings.pop("run", {}),
+        "algorithm": {"_target_": "m", "lr": 0.1, "T": 3, "outer": {"lr": 1.0}} | settings,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("configs", "keys"),
+    [
+        ([of_method(), of_method(1)], ["seed"]),
+        ([of_method(), of_method(1, lr=0.2)], ["seed", "algorithm.lr"]),
+        ([of_method(), of_method(outer={"lr": 2.0})], ["algorithm.outer.lr"]),
+        ([of_method(outer={"b": 0.5}), of_method(1)], ["seed"]),  # another rule of descent
+        ([of_method(), of_method(T=4)], []),  # a count
+        ([of_method(), of_method(1, _target_="n")], []),  # their times are compared
+        ([of_method(), of_method(1, run={"steps": 2499})], []),  # over before it pays
+        ([of_method(), of_method(1, run={"cpu_seconds": 3.0})], []),
+        ([of_method(), of_method(1, run={"seconds": 3.0})], []),
+        ([of_method(run={"steps": 5000})], []),
+    ],
+)
+def test_what_goes_side_by_side_unasked(configs: list[Config], keys: list[str]) -> None:
+    """Seeds and step sizes of a single method, on one machine, where there are steps enough."""
+    for one_machine in (False, True):
+        ours = copy.deepcopy(configs)
+        expected = keys if one_machine else []
+        assert bundling.choose_lanes(ours, one_machine) is bool(expected)
+        assert [config["vectorize"] for config in ours] == [expected] * len(ours)
+
+
+def test_what_was_asked_for_stays() -> None:
+    ours = [of_method() | {"vectorize": []}, of_method(1) | {"vectorize": ["seed"]}]
+    assert bundling.choose_lanes(ours, True) is False
+    assert [config["vectorize"] for config in ours] == [[], ["seed"]]
+
+
+def test_lanes_that_are_refused_become_runs_of_their_own(tmp_path: Path) -> None:
+    jobs = [
+        Job({"vectorize": ["seed"]}, RunFolder(tmp_path, f"t/a/{k}"), tmp_path / f"{k}.json",
+            if_faster=True)
+        for k in range(3)
+    ]  # fmt: skip
+    for each, status in zip(jobs, ("refused", "busy", "refused"), strict=True):
+        each.write_note(status, "why")
+    apart = bundling.take_apart(jobs[0]._replace(others=tuple(jobs[1:])))
+    assert [each.folder.name for each in apart] == ["t/a/0", "t/a/2"]
+    assert all(not each.others and not each.if_faster for each in apart)
+    assert all(each.config["vectorize"] == [] for each in apart)
+    assert jobs[0].config["vectorize"] == ["seed"]
+
+
 def test_runs_side_by_side_are_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [
         Job(
@@ -257,10 +311,10 @@ def test_runs_side_by_side_are_one_job(tmp_path: Path, monkeypatch: pytest.Monke
         return [[0], [1, 3], [2]]
 
     monkeypatch.setattr(lanes, "group_lanes", together)
-    found = sweep.bundle_lanes(jobs)
+    found = bundling.bundle_lanes(jobs)
     assert seen == [([0, 1, 2, 3], [(f"a={k}",) for k in range(4)])]
     assert found == [jobs[0], jobs[1]._replace(others=(jobs[3],)), jobs[2]]
-    assert sweep.bundle_lanes(jobs[:1]) == jobs[:1]
+    assert bundling.bundle_lanes(jobs[:1]) == jobs[:1]
     assert len(seen) == 1  # without a setting to vectorise nobody is asked
 
 

@@ -222,6 +222,24 @@ def test_a_sweep_side_by_side(main: Main, tmp_path: Path) -> None:  # noqa: F811
     assert "4 runs: 4 skipped" in again.out
 
 
+def test_what_is_faster_side_by_side_goes_so_unasked(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    """A sweep of 20 seeds makes the runs that each seed makes by itself. One of a method without a
+    graph makes them one by one."""
+    command = ("-m", "hydra/launcher=here", "task=toy_degenerate", "run.threads=1", "run.every=150",
+               "run.steps=300", "run.dtype=float64", "seed=range(20)")  # fmt: skip
+    single, side = f"run.root={tmp_path}/single", f"run.root={tmp_path}/side"
+    said = main(*command, "algorithm=bome", side)
+    assert (said.code, "20 runs: 20 done" in said.out) == (0, True)
+    assert said.out.startswith("where it is faster, runs go side by side")
+    assert main(*command, "algorithm=bome", single, "vectorize=[]").code == 0
+    same(rows_of(tmp_path / "single"), rows_of(tmp_path / "side"))
+    ends = [read_json(path) for path in (tmp_path / "side").glob("*/*/*/summary.json")]
+    assert [end["amortised"] for end in ends] == [True] * 20
+    said = main(*command, "algorithm=af2obo", f"run.root={tmp_path}/none")
+    assert (said.code, "20 runs: 20 done" in said.out) == (0, True)
+    assert "refused" not in said.out + said.err
+
+
 def test_a_lane_that_diverges_ends_alone(main: Main, tmp_path: Path) -> None:  # noqa: F811
     command = (*TOY, "algorithm=gda", "algorithm.outer_lr=.1,1e200,.2", "run.steps=20")
     single, side = f"run.root={tmp_path}/single", f"run.root={tmp_path}/side"

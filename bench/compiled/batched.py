@@ -43,10 +43,14 @@ class TooLarge(NoGraph):
     """A step of all lanes takes more memory than allowed."""
 
 
+class Slower(NoGraph):
+    """A step of all lanes takes longer than one step of each run by itself."""
+
+
 class LaneStep(NamedTuple):
     """A recorded step of all lanes, for every step of the same forms."""
 
-    forms: tuple[Form, ...]  # one for each lane; lanes of the same task and seed share theirs
+    forms: tuple[Form, ...]  # one for each lane; lanes of the same task share theirs
     call: Call
     shared: tuple[bool, ...]  # for each tensor of the batches, whether all lanes have the same
     constants: tuple[Tensor, ...]  # the data that the graph reads, as further inputs
@@ -61,10 +65,14 @@ class Side:
         algorithm: dict[str, Any],
         compile: bool = False,
         most: float = math.inf,
+        against: int = 0,
     ):
-        """algorithm: its configuration in the first lane. most: bytes that a step may take."""
+        """algorithm: its configuration in the first lane. most: bytes that a step may take.
+        against: so many processes could take the lanes' steps one by one, side by side; lanes that
+        are slower raise Slower at their first step. 0: nothing is compared.
+        """
         self.lanes, self.compile, self.lane_steps = list(lanes), compile, list[LaneStep]()
-        self.most = most
+        self.most, self.against = most, against
         self.notes = Notes()
         self.notes.at = At(0, lanes[0].chosen)
         paths = list(lanes[0].chosen)
@@ -151,13 +159,13 @@ class Side:
     def _meet(self, standings: list[Standing]) -> LaneStep:
         """Record the next step of all lanes; raises NoGraph.
 
-        The first and the last lane are compared with a run alone for two steps.
+        The first and the last lane are compared with a run alone for two steps. The faster of the
+        two counts where times are compared: their CPU time, as other processes may be at work.
         """
-        step, forms = standings[0].step, dict[tuple[int, int], Form]()
+        step, forms = standings[0].step, dict[int, Form]()
         for lane, s in zip(self.lanes, standings, strict=True):
-            key = (id(lane.task), lane.seed)
-            if key not in forms:
-                forms[key] = record(
+            if id(lane.task) not in forms:
+                forms[id(lane.task)] = record(
                     lane.task,
                     lane.algorithm,
                     lane.seed,
@@ -166,18 +174,24 @@ class Side:
                     self.notes,
                     self.varying,
                 )
-        every = tuple(forms[id(lane.task), lane.seed] for lane in self.lanes)
+        every = tuple(forms[id(lane.task)] for lane in self.lanes)
         self._check_agreement(every, step)
-        lane_step = self._batch_lanes(every, len(forms) == 1, standings)
+        names = {(id(lane.task), lane.seed) for lane in self.lanes}
+        lane_step = self._batch_lanes(every, len(names) == 1, standings)
         inputs = self._inputs(lane_step, step)
         if inputs is None:
             raise NoGraph("its lanes draw other kinds of batches")
         alone = {k: standings[k] for k in (0, len(standings) - 1)}
+        together = single = math.inf
         for _ in range(2):
+            begin = time.process_time()
             after = self._take(standings, lane_step, inputs, step + 1)
+            together = min(together, time.process_time() - begin)
             for k, s in alone.items():
                 lane, other = self.lanes[k], after[k]
+                begin = time.process_time()
                 alone[k] = one = advance(lane.task, lane.algorithm, lane.seed, s)
+                single = min(single, time.process_time() - begin)
                 apart = largest_gap(s.state, one.state, other.state)
                 if apart > 1 or one.calls != other.calls or one.samples != other.samples:
                     raise NoGraph(f"step {step} of a lane differs from that of a single run")
@@ -185,6 +199,8 @@ class Side:
             inputs = self._inputs(lane_step, step)
             if inputs is None:
                 break
+        if not self.lane_steps and self.against * together > len(self.lanes) * single:
+            raise Slower("its lanes are no faster than single runs")
         return lane_step
 
     def _check_agreement(self, forms: Sequence[Form], step: int) -> None:

@@ -115,7 +115,7 @@ def make_runs(
     plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
     assert plan is not None
     retry = "run.retry_failed=true" in extra
-    # the points of a grid share a process if other seeds are to follow and no time is read
+    # lanes have no time of their own
     side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.needs_times(artifact.spec)
     memory = plans.measures_memory(artifact.spec)
     chosen = choice.runs(plan)
@@ -153,7 +153,7 @@ def make_runs(
                 bundles, launcher, names, root, print_end, since, memory
             ):
                 apart |= {planned.name for planned in bundle}
-                err.print(f"{len(bundle)} grid points of {bundle[0].point.row} one by one")
+                err.print(f"{len(bundle)} runs of {bundle[0].point.row} one by one")
             since = runner.file_time(root)
             again = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
             assert again is not None

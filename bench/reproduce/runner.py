@@ -48,10 +48,20 @@ def check_extra(extra: Sequence[str]) -> list[str]:
     return list(extra)
 
 
-Bundle = tuple[PlannedRun, ...]  # what one process makes: one run, or a grid's points in lanes
+Bundle = tuple[PlannedRun, ...]  # what one process makes: a run, or a grid's points or seeds
 
 
 def group_bundles(wanted: Sequence[PlannedRun]) -> list[Bundle]:
+    """The runs in bundles that may be lanes: the points of a grid together, or a point's seeds."""
+    found: dict[str, Bundle] = {}
+    for bundle in group_points(wanted):
+        point, name = bundle[0].point, bundle[0].name
+        key = name if len(bundle) > 1 else json.dumps([point.settings, point.chosen])
+        found[key] = found.get(key, ()) + bundle
+    return list(found.values())
+
+
+def group_points(wanted: Sequence[PlannedRun]) -> list[Bundle]:
     """The runs in bundles: the points of a grid together if lanes can vary its settings.
 
     These are settings of the method whose values are numbers, not all of them integers, because
@@ -136,9 +146,8 @@ def make_bundles(
         )
 
     def join_jobs(bundle: Bundle) -> job_layer.Job:
-        keys = [path for path, _ in bundle[0].point.chosen] if len(bundle) > 1 else []
-        first, *others = (make_job(planned, keys) for planned in bundle)
-        return first._replace(others=tuple(others))
+        first, *others = (make_job(planned, varied(bundle)) for planned in bundle)
+        return first._replace(others=tuple(others), if_faster=bool(others))
 
     def tell_end(made: job_layer.Job) -> None:
         states = [(each, each.state()) for each in made.all]
@@ -168,6 +177,13 @@ def make_bundles(
         with suppress(OSError):  # the launcher has left files there
             place.rmdir()
     return refused
+
+
+def varied(bundle: Bundle) -> list[str]:
+    """The settings in which the runs of a bundle differ."""
+    if len({planned.seed for planned in bundle}) > 1:
+        return ["seed"]
+    return [path for path, _ in bundle[0].point.chosen] if len(bundle) > 1 else []
 
 
 def has_writer(bundle: Bundle, root: Path) -> bool:

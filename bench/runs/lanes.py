@@ -5,9 +5,11 @@ Each run has its own folder, counts and history, as if it had run alone.
 
 import copy
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -15,8 +17,8 @@ import torch
 from bench.compiled.batched import Apart, Lane, Side, TooLarge
 from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, TakenTogether
-from bench.core.settings import BadSetting, current_spelling
-from bench.core.task import Task
+from bench.core.settings import BadSetting, build, current_spelling
+from bench.core.task import Context, Task
 from bench.runs import driver, launch, lock, opening, stop
 from bench.runs.folder import RunFolder
 from bench.runs.opening import OpenRun
@@ -29,13 +31,13 @@ class Shrinking:
     spent on lanes that nobody needs.
     """
 
-    def __init__(self, runs: Sequence[OpenRun]):
-        """Record the first step; raises NoGraph."""
+    def __init__(self, runs: Sequence[OpenRun], against: int = 0):
+        """Record the first step; raises NoGraph. against: see `Side`."""
         self.runs, self.lanes = runs, lanes_of(runs)
         self.last = {k: run.start for k, run in enumerate(runs)}
         self.before = 0.0  # seconds that recording and compiling took for earlier Sides
         with torch.no_grad():
-            self._begin(list(self.last))
+            self._begin(list(self.last), against)
             begin = time.perf_counter()
             self.side.prepare([run.start for run in runs])
             self.before = time.perf_counter() - begin
@@ -55,12 +57,12 @@ class Shrinking:
         after = {k: s for k, s in zip(self.inside, found, strict=True) if k in standings}
         return TakenTogether(after, self.side.off[0] - off[0], self.side.off[1] - off[1])
 
-    def _begin(self, inside: list[int]) -> None:
+    def _begin(self, inside: list[int], against: int = 0) -> None:
         """Go on with a Side of the runs with these numbers."""
         config, most = self.runs[0].config, self.runs[0].config["run"]["lanes_gb"] * 2**30
         lanes = [self.lanes[k] for k in inside]
         self.inside = inside
-        self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most)
+        self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
 
 
 def group_lanes(
@@ -135,24 +137,36 @@ def node_of(config: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     return node, last
 
 
-def perform_lanes(configs: Sequence[dict[str, Any]], say: Callable[[int, str, str], None]) -> None:
+def perform_lanes(
+    configs: Sequence[dict[str, Any]],
+    say: Callable[[int, str, str], None],
+    if_faster: bool = False,
+) -> None:
     """Make the runs of a group that `group_lanes` has formed.
 
     say(k, status, reason) is called once for each run: with "refused", with "busy" if another
-    process writes the run's folder, or with "" if the folder tells how the run ended. Raises
+    process writes the run's folder, or with "" if the folder tells how the run ended. if_faster:
+    the runs are refused if as many processes as the cores allow would make them sooner. Raises
     stop.Preempted or KeyboardInterrupt when all is saved.
     """
+    against = len(os.sched_getaffinity(0)) // configs[0]["run"]["threads"] if if_faster else 0
     with stop.heed(), ExitStack() as locks:
         runs: dict[int, OpenRun] = {}
-        tasks: dict[str, Task] = {}
+        tasks = SharedTasks()
         for k, config in enumerate(configs):
             try:
                 folder = launch.place(config)
                 locks.enter_context(folder.lock())
                 if launch.earlier_end(config, folder) is None:
                     runs[k] = open_lane(config, folder, tasks)
+                    if if_faster and len(runs) == 2:
+                        try_two(list(runs.values()))
                 else:
                     say(k, "", "")
+            except NoGraph as error:  # the tasks of the other runs need not be built
+                for left in (*runs, *range(k + 1, len(configs))):
+                    say(left, "refused", str(error))
+                return
             except lock.Busy as error:
                 say(k, "busy", str(error))
             except BadSetting as error:
@@ -165,7 +179,7 @@ def perform_lanes(configs: Sequence[dict[str, Any]], say: Callable[[int, str, st
             chunk = waiting.pop(0)
             try:
                 side_by_side = [runs[k] for k in chunk]
-                driver.drive(side_by_side, Shrinking(side_by_side))
+                driver.drive(side_by_side, Shrinking(side_by_side, against))
             except Apart:  # only runs of the same task go side by side
                 own: dict[int, list[int]] = {}
                 for k in chunk:
@@ -184,21 +198,64 @@ def perform_lanes(configs: Sequence[dict[str, Any]], say: Callable[[int, str, st
                 say(k, "", "")
 
 
-def open_lane(config: dict[str, Any], folder: RunFolder, tasks: dict[str, Task]) -> OpenRun:
-    """Build the run; raises BadSetting.
+class SeedWatch(Context):
+    """A context that notes whether the seed is asked for, until it is closed.
 
-    tasks: the tasks built so far, by their settings and seed; runs with the same share one.
+    From then on its seed raises NoGraph: lanes of other seeds share the task that was built with
+    this context.
     """
+
+    asked = closed = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "seed":
+            if super().__getattribute__("closed"):
+                raise NoGraph("its task asks for context.seed only after it is built")
+            object.__setattr__(self, "asked", True)  # a context is frozen
+        return super().__getattribute__(name)
+
+    def close(self) -> None:
+        """Have the seed raise NoGraph from now on."""
+        object.__setattr__(self, "closed", True)
+
+
+class SharedTasks:
+    """Builds the tasks of lanes: one for all runs that have the same settings, and the same seed
+    unless the task does not ask for the seed."""
+
+    def __init__(self) -> None:
+        self.built: dict[tuple[str, int | None], Task] = {}
+
+    def __call__(self, settings: dict[str, Any], context: Context) -> Task:
+        """The task with these settings; raises BadSetting."""
+        words, seed = json.dumps(settings, sort_keys=True), context.seed
+        for key in ((words, None), (words, seed)):
+            if key in self.built:
+                return self.built[key]
+        watch = SeedWatch(**{each.name: getattr(context, each.name) for each in fields(context)})
+        task: Task = build(settings, watch)
+        if not watch.asked:
+            watch.close()
+        self.built[words, seed if watch.asked else None] = task
+        return task
+
+
+def open_lane(config: dict[str, Any], folder: RunFolder, tasks: SharedTasks) -> OpenRun:
+    """Build the run; raises BadSetting."""
     for key in ("seconds", "cpu_seconds"):
         if config["run"][key] is not None:
             raise BadSetting(
                 f"run.{key}={config['run'][key]}: lanes share their time, so that none has a limit "
                 "of its own; leave out vectorize"
             )
-    key = json.dumps([config["task"], config["seed"]], sort_keys=True)
-    run = opening.open_run(config, folder, tasks.get(key))
-    tasks[key] = run.task
-    return run
+    return opening.open_run(config, folder, tasks)
+
+
+def try_two(runs: Sequence[OpenRun]) -> None:
+    """Raise NoGraph if two runs cannot go side by side, as data of their own are large."""
+    one, other = runs
+    if one.task is not other.task and one.start.step == other.start.step:
+        Shrinking(runs)
 
 
 def vectorize_setting(run: OpenRun) -> str:

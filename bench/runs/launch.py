@@ -42,7 +42,7 @@ TOP_SETTINGS: dict[str, Any] = {
     "run": (Any, ...),
     "seed": (Seed, ...),
     "task": (Any, ...),
-    "vectorize": (tuple[str, ...], ()),
+    "vectorize": (tuple[str, ...] | None, None),
 }
 RUN_SETTINGS: dict[str, Any] = {
     "steps": (Count, ...),
@@ -97,7 +97,7 @@ def complete(config: Any) -> dict[str, Any]:
     given = validate(TOP_SETTINGS, config, "")
     return {
         "seed": given["seed"],
-        "vectorize": list(given["vectorize"]),
+        "vectorize": None if given["vectorize"] is None else list(given["vectorize"]),
         "run": validate(RUN_SETTINGS, config["run"], "run"),
         "data": validate(DATA_SETTINGS, config["data"], "data"),
         "task": check_settings(config["task"], "task", Task, given=("context",)),

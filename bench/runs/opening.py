@@ -1,6 +1,7 @@
 """Opens runs: builds a task and an algorithm, at the run's start or at its checkpoint."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
 from bench.runs import checkpoint, machine
 from bench.runs.folder import RunFolder
+
+BuildTask = Callable[[dict[str, Any], Context], Task]  # from a task's settings and its context
 
 
 class OpenRun(NamedTuple):
@@ -33,15 +36,15 @@ class OpenRun(NamedTuple):
         return not self.old
 
 
-def open_run(config: dict[str, Any], folder: RunFolder, task: Task | None = None) -> OpenRun:
+def open_run(config: dict[str, Any], folder: RunFolder, build_task: BuildTask = build) -> OpenRun:
     """Build the run, in this process, whose threads and device are set up for it.
 
-    A run that goes on keeps the threads, device and compilation with which it was begun. task: that
-    of the run, if it has been built before. Nothing is written. Raises BadSetting.
+    A run that goes on keeps the threads, device and compilation with which it was begun.
+    build_task: gives the run's task. Nothing is written. Raises BadSetting.
     """
     old = earlier_environment(config, folder)
     device = settle_process(config, folder, old)
-    return build_run(config, folder, device, old, task)
+    return build_run(config, folder, device, old, build_task)
 
 
 def earlier_environment(config: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
@@ -83,16 +86,17 @@ def build_run(
     folder: RunFolder,
     device: torch.device,
     old: dict[str, Any],
-    task: Task | None = None,
+    build_task: BuildTask = build,
 ) -> OpenRun:
     """Build the run at its start or checkpoint; nothing is written. Raises BadSetting.
 
-    old: the environment of a run that goes on; empty if the run starts.
+    old: the environment of a run that goes on; empty if the run starts. build_task: gives the
+    run's task.
     """
     try:
         context = context_of(config, device)
         algorithm: Algorithm = build(config["algorithm"])
-        task = task or build(config["task"], context)
+        task = build_task(config["task"], context)
         start = first(task, algorithm, config["seed"])
     except (MemoryError, OverflowError, RuntimeError) as error:
         if not isinstance(error, RuntimeError) or re.search("memory|overflow", str(error)):

@@ -30,6 +30,7 @@ class Job(NamedTuple):
     note: Path  # exists since the job began; has the status if the run folder does not
     apart: tuple[str, ...] = ()  # its choices on the command line that lanes must have in common
     others: tuple["Job", ...] = ()  # the jobs of the other lanes, if it is made with others
+    if_faster: bool = False  # lanes that single runs would outrun are refused
     since: int = 0  # when the jobs were started, in ns on the clock of the file system
     log: Path | None = None  # gets the output of the process meanwhile; None: it is not redirected
     own_process: bool = False  # its process must have made no other run: memory is measured
@@ -132,13 +133,13 @@ def make_lanes(jobs: Sequence[Job]) -> None:
         job.note.write_text("")
 
     def say(k: int, status: str, reason: str) -> None:
-        if status == "refused":
+        if status == "refused" and not jobs[0].if_faster:
             print(f"bench: {reason}", file=sys.stderr)
         if status:
             jobs[k].write_note(status, reason)
 
     try:
-        lanes.perform_lanes(configs, say)
+        lanes.perform_lanes(configs, say, jobs[0].if_faster)
     except OSError as error:
         print(f"bench: {reason_of(error)}", file=sys.stderr)
     except Exception:

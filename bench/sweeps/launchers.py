@@ -26,6 +26,7 @@ class Launcher(NamedTuple):
 
     launch: Callable[[Sequence[Job], Path, ReportEnd], None]
     workers: int = 1  # how many processes at once share the threads of the cores
+    one_machine: bool = True  # whether its processes share this machine's cores
 
 
 def here() -> Launcher:
@@ -156,7 +157,7 @@ def slurm(
         for job in left:
             report_end(job)
 
-    return Launcher(launch)
+    return Launcher(launch, one_machine=False)
 
 
 def wait_for(arrays: Sequence[Submitted]) -> None:

@@ -22,6 +22,7 @@ from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import describe_code_change, earlier_end, place, resolve
 from bench.runs.loggers import set_labels, tell_offline
 from bench.runs.screen import summary_line
+from bench.sweeps.bundling import bundle_lanes, choose_lanes, take_apart
 from bench.sweeps.closing import Made, labels_of, print_closing, varied_settings
 from bench.sweeps.composing import Composer
 from bench.sweeps.jobs import Job
@@ -81,6 +82,8 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     if folder.exists():  # another sweep was started in the same second
         folder = folder.with_name(f"{folder.name}-{os.getpid()}")
     notes = folder / "notes"
+    wanted = [run.config for run in runs if ends[run.number] is None and run.config is not None]
+    unasked = choose_lanes(wanted, launcher.one_machine)
     jobs = {
         run.number: Job(
             run.config,
@@ -91,6 +94,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
                 for o in overrides[run.number]
                 if o.partition("=")[0] not in run.config["vectorize"]
             ),
+            if_faster=unasked,
         )
         for run in runs
         if ends[run.number] is None and run.config is not None and run.folder is not None
@@ -111,16 +115,28 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
         if run.config is not None:
             set_labels(run.config, labels_of(settings[run.number]), f"sweep {folder.name}")
     progress = Overall(len(runs), len(runs) - len(jobs))
+    slow: list[Job] = []  # that are no faster as lanes, or cannot go as lanes
+    if unasked:
+        print(
+            "where it is faster, runs go side by side and share their seconds; vectorize=[] makes "
+            "each by itself"
+        )
     try:
         with stop.heed(), progress.bar as bar:
 
             def report_end(job: Job) -> None:
+                apart = take_apart(job) if job.others and job.if_faster else []
+                slow.extend(apart)
+                again = {each.folder.name for each in apart}
                 for each in job.all:
-                    print(progress.line(outcome_line(each)), flush=True)
-                    bar.advance(bar.task_ids[0])
+                    if each.folder.name not in again:
+                        print(progress.line(outcome_line(each)), flush=True)
+                        bar.advance(bar.task_ids[0])
 
             if jobs:
                 launcher.launch([job.with_start(begun) for job in bundles], folder, report_end)
+            if slow:
+                launcher.launch(list(slow), folder, report_end)
     finally:
         outcomes = [ends[run.number] or outcome_of(run, jobs[run.number]) for run in runs]
         print_table(outcomes, folder)
@@ -245,18 +261,6 @@ def share_threads_of(config: dict[str, Any], overrides: Sequence[str], workers: 
     if workers > 1 and not any(o.startswith("run.threads=") for o in overrides):
         most = max(1, len(os.sched_getaffinity(0)) // workers)
         config["run"]["threads"] = min(config["run"]["threads"], most)
-
-
-def bundle_lanes(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, with those that go side by side as one job; raises BadSetting."""
-    if not any(job.config["vectorize"] for job in jobs):
-        return list(jobs)
-    from bench.runs.lanes import group_lanes  # slow to import
-
-    groups = group_lanes([job.config for job in jobs], [job.apart for job in jobs])
-    return [
-        jobs[first]._replace(others=tuple(jobs[k] for k in others)) for first, *others in groups
-    ]
 
 
 def outcome_of(run: SweepRun, job: Job) -> Outcome:
