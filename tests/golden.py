@@ -37,7 +37,12 @@ from tests.steps import problem as small
 
 ROOT = Path(__file__).parent.parent
 FILE = Path(__file__).with_suffix(".json")
-RTOL, ATOL = 1e-9, 1e-11  # other instruction sets sum in another order
+# Other instruction sets sum in another order. A case whose numbers follow that further than these
+# tolerances (a linear system that is far from solved, a barrier near its edge) has settings that
+# calm it, since its numbers would say nothing; .ci/run tries two instruction sets.
+RTOL, ATOL = 1e-9, 1e-11
+SINGLE = 1e-6  # where data are products made in float32
+ROUGH = {"task/multitask": SINGLE}
 STEPS = 5
 CONTEXT = Context(seed=1, dtype=torch.float64)
 
@@ -58,10 +63,11 @@ TASKS: dict[str, list[str]] = {
     "online_imbalance": ["algorithm=f2obo", "task.channels=4", "task.statistics=16",
                          "task.phase=2", "task.round=8", "algorithm.K=2", "task.data.train=60",
                          "task.data.val=40", "task.data.test=40", "task.solved.every=2",
-                         "task.solved.steps=5"],
+                         "task.solved.steps=5", "task.solved.system=2"],
     "online_newsgroups": ["algorithm=sf2obo", "task.source=digits", "task.round=16",
                           "task.noise=[0.1,0.2]", "task.at=[2,4]", "algorithm.K=2",
-                          "task.solved.every=2", "task.solved.steps=5"],
+                          "task.solved.every=2", "task.solved.steps=5",
+                          "task.solved.system=2"],
     "online_oscillation": ["algorithm=f2obo"],
     "online_quadratic": ["algorithm=obbo"],
     "permuted_mnist": ["algorithm=ctn_itd", *STREAM[1:]],
@@ -74,7 +80,7 @@ TASKS: dict[str, list[str]] = {
     "trees": ["algorithm=fw", "algorithm.rule=decreasing"],
 }  # fmt: skip
 SHORT = {"cap": 10, "N": 5}  # of methods' inner loops, where they have such a setting
-SHORTER = {"hoag": {"T": 20}}
+SHORTER = {"hoag": {"T": 20}, "bvfsm": {"eps": 0.1}}
 ELSEWHERE = {
     "learn2learn",  # an extra package, held against ours in test_few_shot.py
     "optuna_tpe",  # its sampler's numbers are those of the version installed
@@ -281,32 +287,45 @@ def numbers(case: str) -> dict[str, Any]:
     return dict(json.loads(json.dumps(found)))
 
 
-def differences(found: Any, kept: Any, where: str = "") -> Iterator[str]:
+def differences(found: Any, kept: Any, where: str = "", rtol: float = RTOL) -> Iterator[str]:
     """A line for each number or word that is not as recorded."""
     if isinstance(found, dict) and isinstance(kept, dict):
         for key in sorted({*found, *kept}):
             if key not in found or key not in kept:
                 yield f"{where}/{key}: {'new' if key not in kept else 'gone'}"
             else:
-                yield from differences(found[key], kept[key], f"{where}/{key}")
+                yield from differences(found[key], kept[key], f"{where}/{key}", rtol)
     elif isinstance(found, list) and isinstance(kept, list) and len(found) == len(kept):
         for i, (a, b) in enumerate(zip(found, kept)):
-            yield from differences(a, b, f"{where}[{i}]")
+            yield from differences(a, b, f"{where}[{i}]", rtol)
     elif isinstance(found, float) and isinstance(kept, float):
-        if abs(found - kept) > ATOL + RTOL * abs(kept):
+        if abs(found - kept) > ATOL + rtol * abs(kept):
             yield f"{where}: {found!r}, recorded {kept!r}"
     elif found != kept:
         yield f"{where}: {found!r}, recorded {kept!r}"
 
 
-def same_version(found: Any, kept: Any) -> list[str]:
+def moved(case: str, found: dict[str, Any], kept: dict[str, Any]) -> list[str]:
+    """What differs between two records of a case."""
+    if case not in found or case not in kept:
+        return [f"{case}: {'new' if case not in kept else 'gone'}"]
+    return list(differences(found[case], kept[case], case, ROUGH.get(case, RTOL)))
+
+
+def same_version(found: Any, kept: Any, rtol: float = RTOL) -> list[str]:
     """What has moved where no version was raised; new entries are not among it."""
     if found == kept or not isinstance(found, dict) or not isinstance(kept, dict):
         return []
     if "versions" in found or "versions" in kept:
         raised = found.get("versions") != kept.get("versions")
-        return [] if raised else [s for s in differences(found, kept) if not s.endswith(": new")]
-    return [f"/{key}{line}" for key in kept for line in same_version(found.get(key), kept[key])]
+        return (
+            []
+            if raised
+            else [line for line in differences(found, kept, "", rtol) if not line.endswith(": new")]
+        )
+    return [
+        f"/{key}{line}" for key in kept for line in same_version(found.get(key), kept[key], rtol)
+    ]
 
 
 def recorded() -> dict[str, Any]:
@@ -319,11 +338,14 @@ def main() -> int:
     be recorded."""
     torch.set_num_threads(1)
     found, kept = {name: numbers(name) for name in names()}, recorded()
-    lines = list(differences(found, kept))
+    lines = [line for name in sorted({*found, *kept}) for line in moved(name, found, kept)]
     print(*lines, f"{len(lines)} differences in {len(found)} cases", sep="\n")
     if "--renew" not in sys.argv[1:]:
         return bool(lines)
-    unraised = {name: same_version(found[name], kept[name]) for name in found if name in kept}
+    unraised = {
+        name: same_version(found[name], kept[name], ROUGH.get(name, RTOL))
+        for name in found if name in kept
+    }  # fmt: skip
     if any(unraised.values()) and "--cases" not in sys.argv[1:]:
         print("Not recorded: raise the version of what computes these numbers first:")
         print(*(name for name, moved in unraised.items() if moved), sep="\n")
