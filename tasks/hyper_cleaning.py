@@ -26,16 +26,12 @@ from tasks.common.pretraining import descend, train_or_load
 from tasks.data.images import Images, ImageSplit, LabelledImages, load
 from tasks.models.linear import (
     Rows,
-    add_at_labels,
+    curvature,
     logits,
     loss_gradient,
     mean_loss,
-    residual,
-    residual_change,
+    pick,
     sample_losses,
-    softmax,
-    transposed_product,
-    trim,
 )
 
 Protocol = Literal["bome", "stocbio"]
@@ -185,10 +181,10 @@ def hyper_cleaning(
         return s * (1 - s)
 
     def upper(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
-        return mean_loss(logits(y, batch.features, batch.trimmed), batch.labels)
+        return mean_loss(logits(y, batch.features, batch.picked), batch.labels)
 
     def lower(x: Tensor, y: Tensor, batch: Rows) -> Tensor:
-        z = logits(y, batch.features, batch.trimmed)
+        z = logits(y, batch.features, batch.picked)
         w = weights(x if batch.numbers is None else x.index_select(0, batch.numbers))
         if coupled == "means":
             return mean_loss(z, batch.labels) * w.mean() + c * y.square().sum()
@@ -345,15 +341,13 @@ def _sampler(
 ) -> Callable[[Generator, int, int | None], Batch]:
     """The sampler of all rows, or of `size` of them with replacement. labels_at: the labels of a
     step, where they change."""
-    narrow = trim(part.features)  # here, because a draw is on the run's clock
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         labels = labels_at(step) if labels_at else part.labels
         if size is None:
-            return Rows(part.features, labels, None, narrow)
+            return Rows(part.features, labels, None)
         i = bring(torch.randint(len(labels), (size,), generator=rng), labels.device)
-        # on a CPU index_select copies rows in half the time that an index in brackets takes
-        return Rows(part.features.index_select(0, i), labels.index_select(0, i), i)
+        return pick(part.features, labels, i)
 
     return draw
 
@@ -367,7 +361,7 @@ def _upper_grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
     f_x = torch.zeros_like(x) if "x" in wrt else None  # f does not see the weights
     if "y" not in wrt:
         return f_x, None
-    return f_x, loss_gradient(y, batch.features, batch.labels, _equal(batch), batch.trimmed)
+    return f_x, loss_gradient(y, batch, _equal(batch)).gradient
 
 
 def _equal(part: Rows | LabelledImages) -> Tensor:
@@ -395,34 +389,21 @@ def _lower_derivatives(
         return w / len(batch.labels)
 
     def grad(x: Tensor, y: Tensor, batch: Rows, wrt: Wrt) -> Partials:
-        if "x" not in wrt:
-            w = scaled_weights(x, batch)
-            g_y = loss_gradient(y, batch.features, batch.labels, w, batch.trimmed)
-            return None, g_y.add_(y, alpha=2 * c)
-        z = logits(y, batch.features, batch.trimmed)
-        g_x = over_batch(x, sample_losses(z, batch.labels), batch)
-        if "y" not in wrt:
-            return g_x, None
-        r = residual(z, batch.labels) * scaled_weights(x, batch)[:, None]
-        g_y = transposed_product(r, batch.features, batch.trimmed)
-        return g_x, g_y.add_(y, alpha=2 * c)
+        found = loss_gradient(y, batch, scaled_weights(x, batch) if "y" in wrt else None)
+        g_x = over_batch(x, found.losses, batch) if "x" in wrt else None
+        return g_x, found.gradient.add(y, alpha=2 * c) if "y" in wrt else None
 
     def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
-        p = softmax(logits(y, batch.features, batch.trimmed))
-        r = add_at_labels(p, batch.labels[:, None], -1)
-        w = scaled_weights(x, batch)[:, None]
+        w = scaled_weights(x, batch)
+        at = loss_gradient(y, batch, w)
 
         def gradient() -> Tensor:
-            g_y = transposed_product(r * w, batch.features, batch.trimmed)
-            return g_y.add_(y, alpha=2 * c)
+            return at.gradient.add(y, alpha=2 * c)
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
-            u = logits(v, batch.features, batch.trimmed)
-            mixed = over_batch(x, (r * u).sum(1), batch) if "x" in wrt else None
-            if "y" not in wrt:
-                return mixed, None
-            hessian = transposed_product(residual_change(p, u) * w, batch.features, batch.trimmed)
-            return mixed, hessian.add_(v, alpha=2 * c)
+            change, along = curvature(v, at.p, batch, w if "y" in wrt else None)
+            mixed = over_batch(x, along, batch) if "x" in wrt else None
+            return mixed, change.add(v, alpha=2 * c) if "y" in wrt else None
 
         return gradient, product
 
@@ -455,10 +436,10 @@ def _train(
         return mean_loss(logits(y, val2.features), val2.labels)
 
     def train() -> Tensor:
-        equal, narrow = _equal(on), trim(on.features)
+        rows, equal = Rows(*on, None), _equal(on)
 
         def push(y: Tensor, velocity: Tensor) -> Tensor:
-            grad = loss_gradient(y, on.features, on.labels, equal, narrow)
+            grad = loss_gradient(y, rows, equal).gradient
             return how.momentum * velocity + grad + 2 * how.l2 * y
 
         return descend(start, push, how.lr, how.steps, score if how.best else None)

@@ -11,10 +11,6 @@ from torch import Tensor
 
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
-from bench.core.task import Context
-from tasks.data.images import Images, ImageSplit, LabelledImages
-from tasks.hyper_cleaning import Pretraining, Rows, hyper_cleaning
-from tasks.models.linear import MANY, trim
 from tests import cleaning as at
 from tests.cleaning import made_up
 
@@ -141,47 +137,3 @@ def test_a_block_of_rows_has_the_weights_of_its_rows() -> None:
     assert not g_x[:4].any()
     assert not g_x[11:].any()
     assert int((g_x != 0).sum()) == int(((x[4:11] >= 0) & (x[4:11] <= 1)).sum())
-
-
-def test_with_many_rows_only_the_trimmed_features_are_read(monkeypatch: Any) -> None:
-    """From MANY rows on all products take the features whose margin is left out: the whole ones may
-    hold anything, and the gradients and products are still those of the slow way."""
-    rng = generator("margin")
-    pixels = torch.rand(MANY, 12, generator=rng, dtype=torch.float64)
-    pixels[:, 4:] = 0.0
-    pixels[:7, 5] = 0.5
-    labels = torch.randint(10, (MANY,), generator=rng)
-    few = LabelledImages(pixels[:20], labels[:20])
-    split = ImageSplit(LabelledImages(pixels, labels), LabelledImages(pixels, labels), few, few, {})
-    monkeypatch.setattr("tasks.hyper_cleaning.load", lambda *_: split)
-    context = Context(dtype=torch.float64)
-    shape = Images("mnist", MANY, MANY, 20, 20)
-    task = hyper_cleaning(
-        context, shape, Pretraining(), standardise="none", corruption=0.0, references=False
-    )
-    handed = Draw(task, 0, 0).g()
-    assert handed.trimmed is not None
-    assert Draw(task, 0, 0).f().trimmed is not None
-    narrow = trim(pixels)
-    assert narrow is not None
-    nothing = torch.full_like(pixels, torch.nan)
-    seen, all_of_it = Rows(nothing, labels, None, narrow), Rows(pixels, labels, None, None)
-    x = torch.rand(MANY, generator=rng, dtype=torch.float64)
-    y, v = torch.randn(2, 10, 12, generator=rng, dtype=torch.float64)
-    fast, slow = Oracle(task), Oracle(at.without_closed_forms(task))
-    same(fast.g(x, y, seen), slow.g(x, y, all_of_it), "g")
-    same(fast.f(x, y, seen), slow.f(x, y, all_of_it), "f")
-    same(fast.f_y(x, y, seen), slow.f_y(x, y, all_of_it), "f_y")
-    same(fast.g_x(x, y, seen), slow.g_x(x, y, all_of_it), "g_x")
-    same(fast.g_y(x, y, seen), slow.g_y(x, y, all_of_it), "g_y")
-    same(fast.grad_g(x, y, seen)[1], slow.g_y(x, y, all_of_it), "g_y with g_x")
-    slope, products = fast.linearise_g_y(x, y, seen)
-    theirs = slow.products(x, y, all_of_it)
-    same(slope, slow.g_y(x, y, all_of_it), "slope")
-    same(products.xy(v), theirs.xy(v), "mixed")
-    same(products.yy(v), theirs.yy(v), "Hessian")
-    means = hyper_cleaning(
-        context, shape, Pretraining(), standardise="none", corruption=0.0, references=False,
-        coupling="means",
-    )  # fmt: skip
-    same(Oracle(means).g(x, y, seen), Oracle(means).g(x, y, all_of_it), "g of means")

@@ -1,7 +1,10 @@
-"""Softmax regression's blocked products: against plain ones, as operators, in lanes, on small data.
+"""Softmax regression's passes: against plain autograd, by C and by torch, as operators, in lanes.
 
-Sums of up to 50,037 terms in another order: 1e-12 relative in float64.
+Sums of up to 5,037 terms in another order: 1e-12 relative in float64.
 """
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,169 +17,163 @@ from bench.core.oracle import Oracle
 from bench.core.task import Context, Task
 from tasks.data.images import Images, ImageSplit, LabelledImages
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
+from tasks.models import linear, softmax_rows
 from tasks.models.linear import (
-    MANY,
-    Trimmed,
+    Rows,
     add_at_labels,
     add_at_labels_,
-    blocks_of,
-    combine_rows,
-    lift_gradient,
+    curvature,
     logits,
     loss_gradient,
-    loss_gradients,
     one_hot,
+    pick,
     residual,
     sample_losses,
-    scores,
     softmax,
     transposed_product,
-    trim,
 )
+from tasks.models.softmax_rows import combine_rows, curvatures, loss_gradients, scores
 
-CLASSES, WIDTH = 10, 12
+CLASSES, WIDTH = 10, 19
 RULES = ("test_schema", "test_faketensor", "test_autograd_registration")
-SIZES = [MANY - 1, MANY, MANY + 37, 7013]  # below the limit; whole blocks; with rows left over
-ALONE = 10 * MANY + 37  # a lane alone has finer blocks
+# one row; a block and its neighbours; chunks that threads share, the last one short
+SIZES = [1, 3, 63, 64, 65, 2047, 2048, 5037]
+MANY = 2085  # rows for which there are two chunks
 
 
 def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, generator=generator("linear", *shape), dtype=torch.float64)
 
 
-def margin(n: int, odd: int) -> Tensor:
-    """Five of the WIDTH columns are constant, in all rows but the first `odd`."""
-    X = drawn(n, WIDTH)
-    X[:, 2:7] = torch.tensor([0.0, -0.4, -3.0, 1.0, 0.0]).double()
-    X[:odd, 2:7] += drawn(odd, 5).abs() * (torch.arange(5) == torch.arange(odd)[:, None] % 5)
-    return X
+def labels_of(*shape: int, classes: int = CLASSES) -> Tensor:
+    return torch.randint(classes, shape, generator=generator("labels", *shape))
 
 
 def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("n", [*SIZES, ALONE])
-def test_products_are_the_plain_ones(n: int) -> None:
-    X, y, r = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(n, CLASSES)
-    close(logits(y, X), X @ y.T)
+@pytest.fixture(params=["C", "torch"])
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """By softmax_rows.c, and as without a compiler."""
+    if request.param == "torch":
+        monkeypatch.setattr(linear, "reads_rows_once", lambda features: False)
+    else:
+        assert softmax_rows.library() is not None, "these tests want a C compiler"
+    return str(request.param)
+
+
+def plain_losses(y: Tensor, X: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(X @ y.T, labels, reduction="none")
+
+
+def check(X: Tensor, rows: Rows, w: Tensor, y: Tensor, v: Tensor) -> None:
+    """Everything that is known of these rows, which are X, by autograd of plain torch."""
+    leaf = y.clone().requires_grad_()
+    losses = plain_losses(leaf, X, rows.labels)
+    (g,) = torch.autograd.grad((w * losses).sum(), leaf, create_graph=True)
+    (change,) = torch.autograd.grad((g * v).sum(), leaf, retain_graph=True)
+    u = torch.ones_like(w, requires_grad=True)
+    (turned,) = torch.autograd.grad((u * losses).sum(), leaf, create_graph=True)
+    (along,) = torch.autograd.grad((turned * v).sum(), u)
+    at = loss_gradient(y, rows, w)
+    close(at.gradient, g.detach())
+    close(at.p, torch.softmax(X @ y.T, 1))
+    close(at.losses, losses.detach())
+    for found, expected in zip(curvature(v, at.p, rows, w), (change, along), strict=True):
+        close(found, expected)
+    losses_alone, slopes_alone = loss_gradient(y, rows, None), curvature(v, at.p, rows, None)
+    close(losses_alone.losses, losses.detach())
+    close(slopes_alone[1], along)
+    assert losses_alone.gradient.numel() == slopes_alone[0].numel() == 0
+    close(logits(y, rows.features, rows.picked), X @ y.T)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 11])
+@pytest.mark.parametrize("width", [1, 7, 8, 32, 33, 99])
+@pytest.mark.parametrize("n", [1, 5, 67])
+def test_all_shapes(how: str, n: int, width: int, classes: int) -> None:
+    """Rows, classes and features that fill the tiles of a block, and that do not."""
+    X, y, v = drawn(n, width), drawn(classes, width), drawn(2, classes, width)[1]
+    check(X, Rows(X, labels_of(n, classes=classes), None), drawn(1, n)[0], y, v)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_all_numbers_of_rows(how: str, n: int) -> None:
+    X, y, v = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(2, CLASSES, WIDTH)[1]
+    check(X, Rows(X, labels_of(n), None), drawn(1, n)[0], y, v)
+    r = drawn(n, CLASSES)
     close(transposed_product(r, X), r.T @ X)
-    labels = torch.arange(n) % CLASSES
-    z = logits(y, X)
+    z, labels = logits(y, X), labels_of(n)
     close(softmax(z), torch.softmax(X @ y.T, 1))
     close(residual(z, labels), torch.softmax(X @ y.T, 1) - F.one_hot(labels, CLASSES))
-    close(sample_losses(z, labels), F.cross_entropy(X @ y.T, labels, reduction="none"))
-    w, leaf = drawn(1, n)[0], y.clone().requires_grad_()
-    loss = (w * F.cross_entropy(X @ leaf.T, labels, reduction="none")).sum()
-    close(loss_gradient(y, X, labels, w), torch.autograd.grad(loss, leaf)[0])
+    close(sample_losses(z, labels), plain_losses(y, X, labels))
 
 
-def test_few_rows_have_the_bits_of_the_plain_products() -> None:
-    X, y, r = drawn(MANY - 1, WIDTH), drawn(CLASSES, WIDTH), drawn(MANY - 1, CLASSES)
-    assert torch.equal(logits(y, X), (y @ X.T).T)
-    assert torch.equal(transposed_product(r, X), r.T @ X)
-    assert torch.equal(softmax(X @ y.T), torch.softmax(X @ y.T, 1))
+@pytest.mark.parametrize("size", [1, 64, 5037])
+def test_picked_rows(how: str, size: int) -> None:
+    """Rows picked out of many, some of them more than once; copied where torch does it."""
+    X, y, v = drawn(300, WIDTH), drawn(CLASSES, WIDTH), drawn(2, CLASSES, WIDTH)[1]
+    i = torch.randint(300, (size,), generator=generator("picked"))
+    rows = pick(X, labels_of(300), i)
+    assert torch.equal(rows.labels, labels_of(300)[i])
+    assert (rows.features is X) == (how == "C")
+    check(X[i], rows, drawn(1, size)[0], y, v)
 
 
-@pytest.mark.parametrize("odd", [0, 1, 23])
-def test_a_margins_columns_are_taken_out(odd: int) -> None:
-    """Even rows have them as one constant, odd rows go whole: nothing is lost, to the bit."""
-    X = margin(MANY + 37, odd)[torch.randperm(MANY + 37, generator=generator("order"))]
-    t = trim(X)
-    assert t is not None
-    assert t.left.tolist() == [2, 3, 4, 5, 6]
-    assert len(t.odd) == odd
-    back = lift_gradient(t.features, t)
-    back[t.odd] = t.whole
-    assert torch.equal(back, X)
-    assert torch.equal((t.even == 0).nonzero()[:, 0], t.odd)
+def test_single_precision(how: str) -> None:
+    """Against float64: 5,037 terms in blocks of 64, with 6e-8 each."""
+    X, y, w = drawn(5037, WIDTH), drawn(CLASSES, WIDTH), drawn(1, 5037)[0]
+    v, rows = drawn(2, CLASSES, WIDTH)[1], Rows(X, labels_of(5037), None)
+    at = loss_gradient(y, rows, w)
+    single = rows._replace(features=X.float())
+    rough = loss_gradient(y.float(), single, w.float())
+    for found, exact in (
+        (rough.gradient, at.gradient),
+        (curvature(v.float(), rough.p, single, w.float())[0], curvature(v, at.p, rows, w)[0]),
+    ):
+        assert found.dtype == torch.float32
+        assert (found - exact).norm() < 2e-6 * exact.norm()
 
 
-def least_work(X: Tensor) -> tuple[list[int], list[int], float]:
-    """(the columns, the rows that are odd without them, the share of work left), by trying: the
-    rarest columns go first; an even row costs a product with each column kept and with the
-    constant, an odd row two with all of them."""
-    n, d = X.shape
-    away = X.min(0).values != X
-    rarest = sorted(range(d), key=away.sum(0).tolist().__getitem__)
-    costs = []
-    for taken in range(d + 1):
-        odd = away[:, rarest[:taken]].any(1)
-        costs.append((n * (d - taken + 1) + 2 * d * int(odd.sum()), taken))
-    work, taken = min(costs)
-    odd = away[:, rarest[:taken]].any(1)
-    return sorted(rarest[:taken]), odd.nonzero()[:, 0].tolist(), work / (n * d)
+def test_scores_beyond_what_exp_can_hold(how: str) -> None:
+    """Softmax is shifted by the row's largest score, as torch's is."""
+    X, y = drawn(9, WIDTH), 1e4 * drawn(CLASSES, WIDTH)
+    at = loss_gradient(y, Rows(X, labels_of(9), None), torch.ones(9).double())
+    torch.testing.assert_close(at.losses, plain_losses(y, X, labels_of(9)), rtol=1e-12, atol=1e-9)
+    assert torch.equal(at.p.sum(1), torch.ones(9).double())
 
 
-@pytest.mark.parametrize("step", [*range(4, 80, 7), 500])
-def test_the_columns_taken_out_leave_the_least_work(step: int) -> None:
-    """Columns are away from their least value in 0, step, 2 step, ... rows, in another order."""
-    n = MANY + 3
-    X = torch.full((n, WIDTH), -0.5).double() - torch.arange(WIDTH)
-    order = torch.randperm(WIDTH, generator=generator("columns", step)).tolist()
-    for j in range(WIDTH):
-        rows = torch.randperm(n, generator=generator("away", step, j))[: j * step]
-        X[rows, order[j]] += 1 + drawn(n)[rows].abs()
-    left, odd, share = least_work(X)
-    t = trim(X)
-    if share > 0.9:
-        assert t is None
-        return
-    assert t is not None
-    kept = [c for c in range(WIDTH) if c not in left]
-    assert (t.left.tolist(), t.kept.tolist(), t.odd.tolist()) == (left, kept, odd)
-    assert torch.equal(t.features, torch.cat([X[:, kept], torch.ones(n, 1).double()], 1))
-    assert torch.equal(t.whole, X[odd])
-    assert t.ground.tolist() == [-0.5 - c for c in left]
-    assert torch.tensor(kept + left)[t.places].tolist() == list(range(WIDTH))
-    assert (t.even == 0).nonzero()[:, 0].tolist() == odd
-    assert set(t.even.tolist()) <= {0.0, 1.0}
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_stays_so(how: str, bad: float) -> None:
+    """A run that diverges must show it: one such weight of class 2 spoils every row's softmax."""
+    X, y = drawn(9, WIDTH).abs(), drawn(CLASSES, WIDTH)
+    y[2, 3] = bad
+    at = loss_gradient(y, Rows(X, torch.zeros(9).long(), None), torch.ones(9).double())
+    assert not at.losses.isfinite().any()
+    assert at.gradient.isnan().any()
+    change, _ = curvature(y, torch.full((9, CLASSES), 0.1).double(), Rows(X, labels_of(9), None),
+                          torch.ones(9).double())  # fmt: skip
+    assert not change.isfinite().all()
 
 
-@pytest.mark.parametrize("n", [1, 99, 100, 101, 250])
-def test_the_operators_on_few_rows(n: int) -> None:
-    """Fewer than there are blocks, as many, and some left over."""
-    X, y, r = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(CLASSES, n)
-    close(scores(y, X), y @ X.T)
-    close(combine_rows(r, X), r @ X)
-
-
-def test_blocks_are_by_the_problem_alone() -> None:
-    """Records' bits hang on their number: 1,000 for at most 16 columns of 50,000 rows or more."""
-    found = [blocks_of(n, c) for n, c in ((50_000, 16), (49_999, 16), (50_000, 17), (5_000, 1))]
-    assert found == [1000, 100, 100, 100]
-
-
-def test_columns_stay_where_taking_them_out_is_not_worth_it() -> None:
-    assert trim(margin(MANY - 1, 0)) is None
-    assert trim(drawn(MANY, WIDTH)) is None
-    assert trim(margin(MANY, 2000)) is None
-
-
-@pytest.mark.parametrize("lanes", [1, 3])
-@pytest.mark.parametrize("odd", [0, 23])
-def test_trimmed_products_are_the_plain_ones(odd: int, lanes: int) -> None:
-    n = MANY + 37
-    X, y, r, w = margin(n, odd), drawn(lanes, CLASSES, WIDTH), drawn(lanes, n, CLASSES), drawn(n)
-    t, labels = trim(X), torch.randint(CLASSES, (n,), generator=generator("labels"))
-    assert t is not None
-
-    def both(of: Trimmed | None) -> tuple[Tensor, ...]:
-        def lane(y: Tensor, r: Tensor) -> tuple[Tensor, ...]:
-            return (
-                logits(y, X, of),
-                transposed_product(r, X, of),
-                loss_gradient(y, X, labels, w, of),
-            )
-
-        return torch.func.vmap(lane)(y, r)
-
-    for found, expected in zip(both(t), both(None), strict=True):
-        close(found, expected)
+def test_no_bit_depends_on_the_threads() -> None:
+    X, y, w = drawn(5037, WIDTH).float(), drawn(CLASSES, WIDTH).float(), drawn(1, 5037)[0].float()
+    rows, before = Rows(X.repeat(10, 1), labels_of(5037).repeat(10), None), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            at = loss_gradient(y, rows, w.repeat(10))
+            found.append((at.gradient, curvature(y, at.p, rows, w.repeat(10))[0]))
+    finally:
+        torch.set_num_threads(before)
+    for pair in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(pair, found[0]))
 
 
 @pytest.mark.parametrize("operator", [scores, combine_rows])
-def test_operators_keep_torchs_rules(operator: torch.library.CustomOpDef) -> None:
+def test_products_keep_torchs_rules(operator: torch.library.CustomOpDef) -> None:
     """Nothing aliased, shapes known without data, autograd registered, and right twice."""
     X = drawn(103, WIDTH)
     a = drawn(CLASSES, WIDTH if operator is scores else 103)
@@ -187,107 +184,173 @@ def test_operators_keep_torchs_rules(operator: torch.library.CustomOpDef) -> Non
     assert torch.autograd.gradgradcheck(operator, small)
 
 
-@pytest.mark.parametrize("lanes", [2, 5])
-def test_the_gradients_operator_keeps_torchs_rules(lanes: int) -> None:
-    X, y = drawn(103, WIDTH), drawn(lanes, CLASSES, WIDTH)
-    labels, w = torch.arange(103)[None] % CLASSES, drawn(lanes, 103)
-    torch.library.opcheck(loss_gradients, (y, X, labels, w), test_utils=RULES)
+@pytest.mark.parametrize("groups", [None, 1, 3])
+def test_passes_keep_torchs_rules(groups: int | None) -> None:
+    X, y = drawn(103, WIDTH), drawn(3, CLASSES, WIDTH)
+    picked = None if groups is None else labels_of(groups, 103, classes=103)
+    p = torch.softmax(drawn(3, CLASSES, 103), 1)
+    for weights in (drawn(3, 103), None):
+        own = (X, picked, labels_of(1, 103), weights)
+        torch.library.opcheck(loss_gradients, (y, *own), test_utils=RULES)
+        torch.library.opcheck(curvatures, (y, p, *own), test_utils=RULES)
 
 
-@pytest.mark.parametrize("dims", [(0, None, None), (None, 0, None), (0, 0, 0), (None, None, 0)])
-def test_gradients_in_lanes(dims: tuple[int | None, ...]) -> None:
-    """Weights, labels and sample weights of each lane, or the same for all; vmap in vmap too."""
-    n, lanes = MANY + 37, 3
-    X, y = drawn(n, WIDTH), drawn(2, lanes, CLASSES, WIDTH)
-    labels = torch.randint(CLASSES, (2, lanes, n), generator=generator("labels"))
-    w = drawn(2, lanes, n)
-
-    def gradient(*own: Tensor) -> Tensor:
-        return loss_gradient(own[0], X, *own[1:])
-
-    chosen = [t if d == 0 else t[0, 0] for t, d in zip((y, labels, w), dims, strict=True)]
-    found = torch.func.vmap(torch.func.vmap(gradient, dims), dims)(*chosen)
-    for i in range(2):
-        for j in range(lanes):
-            own = [t[i, j] if d == 0 else t for t, d in zip(chosen, dims, strict=True)]
-            close(found[i, j], gradient(*own))
+KINDS = {  # which of y, features, picked, labels, weights each lane has for itself
+    "weights of the model": (0, None, None, None, None),
+    "labels": (None, None, None, 0, None),
+    "batches": (0, None, 0, 0, 0),
+    "sample weights": (None, None, None, None, 0),
+    "features": (0, 0, None, 0, 0),
+    "everything": (0, 0, 0, 0, 0),
+}
 
 
-@pytest.mark.parametrize("features", [None, 0])
-@pytest.mark.parametrize("n", SIZES[::2])
-def test_lanes_are_their_single_products(n: int, features: int | None) -> None:
-    """Weights, sample weights and labels of their own; features shared or their own."""
-    lanes = 3
-    X = drawn(n, WIDTH) if features is None else drawn(lanes, n, WIDTH)
-    y, w = drawn(lanes, CLASSES, WIDTH), drawn(lanes, n)
-    labels = torch.randint(CLASSES, (lanes, n), generator=generator("labels"))
+@pytest.mark.parametrize("n", [57, MANY])
+@pytest.mark.parametrize("kind", KINDS)
+def test_lanes(how: str, kind: str, n: int) -> None:
+    """vmap, and vmap in vmap, give every lane what it gets alone."""
+    many, dims = 3, KINDS[kind]
+    whole = (
+        drawn(2, many, CLASSES, WIDTH), drawn(2, many, 80, WIDTH),
+        labels_of(2, many, n, classes=80), labels_of(2, many, n), drawn(2, many, n),
+    )  # fmt: skip
 
-    def gradient(y: Tensor, w: Tensor, labels: Tensor, X: Tensor) -> Tensor:
-        return transposed_product(residual(logits(y, X), labels) * w[:, None], X)
+    def lane(y: Tensor, X: Tensor, i: Tensor, labels: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        rows = Rows(X, labels, i, i) if how == "C" else Rows(X[i], labels, i)
+        at = loss_gradient(y, rows, w)
+        alone = loss_gradient(y, rows, None).losses, curvature(y, at.p, rows, None)[1]
+        return *at, *curvature(y.flip(0), at.p, rows, w), *alone
 
-    found = torch.func.vmap(gradient, (0, 0, 0, features))(y, w, labels, X)
-    alone = torch.func.vmap(loss_gradient, (0, features, 0, 0))(y, X, labels, w)
-    for lane in range(lanes):
-        own = X if features is None else X[lane]
-        close(found[lane], gradient(y[lane], w[lane], labels[lane], own))
-        close(alone[lane], found[lane])
+    chosen = [t if d == 0 else t[0, 0] for t, d in zip(whole, dims, strict=True)]
+    once = torch.func.vmap(lane, dims)
+    together = torch.func.vmap(once, dims)(*chosen)
+    for a in range(2):
+        outer = [t[a] if d == 0 else t for t, d in zip(chosen, dims, strict=True)]
+        for found, expected in zip(together, once(*outer), strict=True):
+            close(found[a], expected)
+        for b in range(many):
+            own = [t[b] if d == 0 else t for t, d in zip(outer, dims, strict=True)]
+            for found, expected in zip(together, lane(*own), strict=True):
+                close(found[a, b], expected)
+
+
+def test_lanes_of_products_that_share_nothing(how: str) -> None:
+    X, y, r = drawn(3, 57, WIDTH), drawn(3, CLASSES, WIDTH), drawn(3, 57, CLASSES)
+    close(torch.func.vmap(logits)(y, X), X @ y.mT)
+    close(torch.func.vmap(transposed_product)(r, X), r.mT @ X)
 
 
 def test_lanes_read_the_features_once() -> None:
     """Stacked columns: one operator on all of them, with the features as they are."""
     X, y = drawn(MANY, WIDTH), drawn(4, CLASSES, WIDTH)
-    traced = make_fx(torch.func.vmap(lambda y: transposed_product(logits(y, X), X)))(y)
+    rows, w = Rows(X, labels_of(MANY), None), drawn(1, MANY)[0]
+
+    def lane(y: Tensor) -> tuple[Tensor, Tensor]:
+        return transposed_product(logits(y, X), X), loss_gradient(y, rows, w).gradient
+
+    traced = make_fx(torch.func.vmap(lane))(y)
     called = [node for node in traced.graph.nodes if "bench" in str(node.target)]
-    assert [node.meta["val"].shape[0] for node in called] == [4 * CLASSES, 4 * CLASSES]
-    close(traced(y), torch.stack([transposed_product(logits(v, X), X) for v in y]))
+    shapes = [[t.shape[0] for t in torch.utils._pytree.tree_leaves(n.meta["val"])] for n in called]
+    assert shapes == [[4 * CLASSES], [4 * CLASSES], [4, 4, 4]]
+    for found, expected in zip(traced(y), zip(*(lane(v) for v in y)), strict=True):
+        close(found, torch.stack(expected))
 
 
-@pytest.fixture(params=["full", "trimmed"])
-def many(context: Context, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Task:
-    """Hyper-cleaning with more rows than MANY, some left over; with a margin or without."""
-    n, m = MANY + 37, 60
-    X = drawn(n, WIDTH) if request.param == "full" else margin(n, 23)
-    part = LabelledImages(X, torch.arange(n) % CLASSES)
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("no-such-compiler", "fails"), ("false", "fails"), ("", "No C compiler is installed")],
+)
+def test_without_a_compiler_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any, compiler: str, said: str
+) -> None:
+    """And nothing is left behind."""
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if not compiler:
+        monkeypatch.setenv("PATH", "")
+    assert softmax_rows.library.__wrapped__() is None
+    (line,) = caplog.messages
+    assert said in line
+    assert not list(tmp_path.rglob("*.so*"))
+
+
+def test_the_library_is_kept_in_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """And made for one process alone where the cache cannot be written to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert softmax_rows.library.__wrapped__() is not None
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(made) == len(softmax_rows.TYPES)
+    assert {path.suffix for path in made} == {".so"}
+    assert softmax_rows.library.__wrapped__() is not None
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    found = softmax_rows.library.__wrapped__()
+    assert found is not None
+    monkeypatch.setattr(softmax_rows, "library", lambda: found)
+    X, y = drawn(9, WIDTH), drawn(CLASSES, WIDTH)
+    close(scores(y, X), y @ X.T)
+    assert not caplog.messages
+
+
+@pytest.fixture
+def many(context: Context, monkeypatch: pytest.MonkeyPatch, how: str) -> Task:
+    """Hyper-cleaning with rows enough for two threads."""
+    n, m = MANY, 60
+    part = LabelledImages(drawn(n, WIDTH), torch.arange(n) % CLASSES)
     few = LabelledImages(drawn(m, WIDTH), torch.arange(m) % CLASSES)
     split = ImageSplit(part, few, few, few, {})
     monkeypatch.setattr("tasks.hyper_cleaning.load", lambda *_: split)
     images = Images("mnist", n, m, m, m)
-    task = hyper_cleaning(context, images, Pretraining(), "stocbio", references=False)
-    assert (Draw(task, 0, 0).g().trimmed is None) == (request.param == "full")
-    return task
+    return hyper_cleaning(context, images, Pretraining(), "stocbio", references=False)
 
 
-def test_derivatives_of_many_rows_are_autograds(many: Task) -> None:
+def rows_of(task: Task, size: int | None) -> tuple[Any, Tensor, Tensor]:
+    """A batch of the lower level, its features and which they are."""
+    zeta = Draw(task, 0, 0).g(size)
+    which = torch.arange(MANY) if zeta.numbers is None else zeta.numbers
+    return zeta, zeta.features if zeta.picked is None else zeta.features[zeta.picked], which
+
+
+@pytest.mark.parametrize("size", [None, 64])
+def test_a_tasks_derivatives_are_autograds(many: Task, size: int | None) -> None:
     """Plain autograd of F.cross_entropy over X y^T is the reference."""
-    n = MANY + 37
-    x, y = drawn(n).requires_grad_(), (0.3 * drawn(CLASSES, WIDTH)).requires_grad_()
+    x, y = drawn(MANY).requires_grad_(), (0.3 * drawn(CLASSES, WIDTH)).requires_grad_()
     v = drawn(1, CLASSES, WIDTH)[0]
-    o, zeta = Oracle(many), Draw(many, 0, 0).g()
-    losses = F.cross_entropy(zeta.features @ y.T, zeta.labels, reduction="none")
-    g = (torch.sigmoid(x) * losses).mean() + 0.001 * y.square().sum()
+    o = Oracle(many)
+    zeta, X, which = rows_of(many, size)
+    losses = plain_losses(y, X, zeta.labels)
+    g = (torch.sigmoid(x[which]) * losses).mean() + 0.001 * y.square().sum()
     g_x, g_y = torch.autograd.grad(g, (x, y), create_graph=True)
     mixed, curved = torch.autograd.grad((g_y * v).sum(), (x, y))
     x, y = x.detach(), y.detach()
     at, products = o.linearise_g_y(x, y, zeta)
+    both = products.both(v)
     pairs = {
         "g": (o.g(x, y, zeta), g),
         "g_x": (o.grad_g(x, y, zeta)[0], g_x),
+        "g_x alone": (o.g_x(x, y, zeta), g_x),
         "g_y": (o.grad_g(x, y, zeta)[1], g_y),
         "g_y alone": (o.g_y(x, y, zeta), g_y),
         "slope": (at, g_y),
         "mixed": (products.xy(v), mixed),
         "hessian": (products.yy(v), curved),
+        "mixed of both": (both[0], mixed),
+        "hessian of both": (both[1], curved),
     }
     for name, (found, expected) in pairs.items():
         error = (found - expected).norm() / expected.norm()
         assert error < 1e-12, name
 
 
-def test_the_losses_own_autograd_goes_through_the_operators(many: Task) -> None:
+@pytest.mark.parametrize("size", [None, 64])
+def test_the_losses_own_autograd_goes_through_the_operators(many: Task, size: int | None) -> None:
     """Twice: who differentiates the losses by himself gets the closed forms' values."""
-    x, y = drawn(MANY + 37).requires_grad_(), drawn(CLASSES, WIDTH).requires_grad_()
+    x, y = drawn(MANY).requires_grad_(), drawn(CLASSES, WIDTH).requires_grad_()
     v = drawn(1, CLASSES, WIDTH)[0]
-    zeta = Draw(many, 0, 0).g()
+    zeta = Draw(many, 0, 0).g(size)
     assert many.lower is not None
     g_x, g_y = torch.autograd.grad(many.lower(x, y, zeta), (x, y), create_graph=True)
     mixed, curved = torch.autograd.grad((g_y * v).sum(), (x, y))
@@ -297,10 +360,11 @@ def test_the_losses_own_autograd_goes_through_the_operators(many: Task) -> None:
         close(a.detach(), b.detach())
 
 
-def test_a_whole_gradient_in_lanes(many: Task) -> None:
+@pytest.mark.parametrize("size", [None, 64])
+def test_a_whole_gradient_in_lanes(many: Task, size: int | None) -> None:
     """The task's closed forms under vmap: x and y of every lane, the data shared."""
-    x, y, v = drawn(2, MANY + 37), drawn(2, CLASSES, WIDTH), drawn(3, CLASSES, WIDTH)[:2]
-    zeta = Draw(many, 0, 0).g()
+    x, y, v = drawn(2, MANY), drawn(2, CLASSES, WIDTH), drawn(3, CLASSES, WIDTH)[:2]
+    zeta = Draw(many, 0, 0).g(size)
 
     def lane(x: Tensor, y: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         o = Oracle(many)

@@ -142,23 +142,18 @@ def test_large_data_of_their_own_are_not_stacked(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.data
-def test_lanes_of_mnist(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough images for their margin to be left out; of splits of their own not equally many are
-    whole, so that these cannot be stacked, however small."""
+def test_lanes_of_mnist(data_root: Path) -> None:
+    """Seeds with the same images are lanes; splits of their own are too large to be stacked."""
 
     def task_of(seed: int, resplit: Literal["labels", True] = "labels") -> Task:
         images = Images("mnist", train=5100, val=100, val2=100, test=100)
         context = Context(dtype=torch.float64, seed=seed, data_root=data_root)
-        task = hyper_cleaning(context, images, Pretraining(), resplit=resplit, references=False)
-        assert task.data.draw_lower is not None
-        assert task.data.draw_lower(torch.Generator(), 0, None).trimmed is not None
-        return task
+        return hyper_cleaning(context, images, Pretraining(), resplit=resplit, references=False)
 
     method = "bilevel.bome.bome"
     check(*side_by_side(task_of, method, METHODS[method], 2, (0.1, 0.02)), 3)
-    monkeypatch.setattr(batched, "LARGE", 2**40)
     side, starts = side_by_side(lambda s: task_of(s, True), method, METHODS[method], 2, (0.1,))
-    with pytest.raises(Apart, match="different shapes"), torch.no_grad():
+    with pytest.raises(Apart, match="large"), torch.no_grad():
         side.prepare(starts)
 
 

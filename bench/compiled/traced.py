@@ -151,12 +151,10 @@ def record(
 
     leaves, shape = tree_flatten(batches)
     later = tree_leaves([serve(task, seed, at.step + 1, what) for what in asked])
-    whole = [what.size is None and what.like is None for what in asked]
-    of = [k for k, batch in enumerate(batches) for _ in tree_leaves(batch)]
     fixed = {
         k: leaf
         for k, leaf in enumerate(leaves)
-        if leaf is None or (isinstance(leaf, Tensor) and whole[of[k]] and leaf is later[k])
+        if leaf is None or (isinstance(leaf, Tensor) and leaf is later[k])
     }
     free = [leaf for k, leaf in enumerate(leaves) if k not in fixed]
     given = [leaf for leaf in free if not isinstance(leaf, Tensor)]

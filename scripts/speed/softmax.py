@@ -27,7 +27,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (x, y) -> scalar, with the data ins
 
 # the operations that read the training features, with how often they do; bench::... are ours
 PRODUCTS = dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "linear", "scores", "combine_rows"), 1)
-PRODUCTS["loss_gradients"] = 2  # there and back
+PRODUCTS |= dict.fromkeys(("loss_gradients", "curvatures"), 1)  # there and back in one
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Passes(TorchDispatchMode):
     def __init__(self, problem: SoftmaxProblem):
         super().__init__()
         self.count = 0
-        self.least = 0.6 * problem.train.features.numel()  # ours may leave out empty pixels
+        self.least = problem.train.features.numel()
 
     def __torch_dispatch__(
         self, op: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

@@ -1,0 +1,302 @@
+"""softmax_rows.c, which reads each row of features once: compiled on first use, as operators.
+
+torch's own products need two passes over the features for a gradient, of which each takes longer
+than one pass here. JAX's take as long. A C compiler makes a library of the file in the user's
+cache, in half a second; without one `linear.py` does the same in torch.
+
+torch.func.vmap over weights stacks the lanes' columns, so that rows that all lanes share are read
+once for all of them. torch.compile takes the operators as they are.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_suffix(".c")
+PASSES = ("gradient", "curvature", "scores", "combine")
+TYPES = {  # real numbers, and the functions of C's library for them
+    torch.float32: ("-DREAL=float", "-DEXP=expf", "-DLOG=logf"),
+    torch.float64: ("-DREAL=double", "-DEXP=exp", "-DLOG=log"),
+}
+# What is not finite stays so, which -ffast-math would not promise.
+FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math",
+         "-fno-signed-zeros", "-fassociative-math")  # fmt: skip
+INSTRUCTIONS = {
+    "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mfma"),
+    "AVX2": ("-mavx2", "-mfma"),
+}
+log = logging.getLogger(__name__)
+
+
+def reads_rows_once(features: Tensor) -> bool:
+    """Whether the operators of this module take these features [n, d]."""
+    return features.device.type == "cpu" and features.dtype in TYPES and library() is not None
+
+
+@cache
+def library() -> dict[torch.dtype, Callable[..., int]] | None:
+    """softmax_rows.c's function `over_rows` for each type of number; None without a compiler."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        log.warning("No C compiler is installed: softmax regression takes longer without one.")
+        return None
+    try:
+        return {dtype: load(compiler, names) for dtype, names in TYPES.items()}
+    except (OSError, subprocess.CalledProcessError) as error:
+        log.warning("The C compiler %s fails: softmax regression takes longer. %s", compiler, error)
+        return None
+
+
+def load(compiler: str, names: tuple[str, ...]) -> Callable[..., int]:
+    """`over_rows` for the numbers of these names, compiled unless the user's cache has it.
+
+    Raises OSError, or CalledProcessError if the compiler fails.
+    """
+    able = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
+    command = [*compiler.split(), *FLAGS, *able, *names, "-fopenmp", str(SOURCE), "-lm"]
+    key = hashlib.blake2b(repr(command).encode() + SOURCE.read_bytes(), digest_size=10).hexdigest()
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilevel-bench"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(folder)
+    except OSError:  # the library is made for this process alone
+        with tempfile.TemporaryDirectory() as own:
+            return function_of(build(command, Path(own) / f"{key}.so"))
+    path = folder / f"softmax_rows-{key}.so"
+    return function_of(path if path.is_file() else build(command, path))
+
+
+def build(command: list[str], path: Path) -> Path:
+    """Make the library by this command, at once or not at all: others may be making it too."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    subprocess.run([*command, "-o", str(new)], check=True, capture_output=True)
+    new.replace(path)
+    return path
+
+
+def function_of(path: Path) -> Callable[..., int]:
+    """The library's function with its types."""
+    function = ctypes.CDLL(str(path)).over_rows
+    function.argtypes = [ctypes.c_int] * 2 + [ctypes.c_long] * 7 + [ctypes.c_void_p] * 9
+    function.restype = ctypes.c_int
+    return function
+
+
+def over_rows(
+    name: str,
+    features: Tensor,
+    shape: tuple[int, int, int],
+    wanted: tuple[bool, bool, bool],
+    y: Tensor | None = None,
+    picked: Tensor | None = None,
+    labels: Tensor | None = None,
+    weights: Tensor | None = None,
+    given: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One of PASSES: (G [lanes, c, d], out [lanes, c, n], losses [lanes, n]), or none of the lanes
+    where it is not wanted.
+
+    shape: (lanes, c, n). features [_, d]. y: weights [lanes, c, d]. picked [groups, n] int64: the
+    rows, where lanes / groups lanes at a time have the same; None: all rows. labels int64, weights:
+    [lanes, n] or [1, n]. given: [lanes, c, n]. Raises MemoryError.
+    """
+    lanes, c, n = shape
+    d, groups = features.shape[1], 1 if picked is None else len(picked)
+    sums, out, losses = wanted
+    made = (
+        features.new_zeros(lanes if sums else 0, c, d),
+        features.new_empty(lanes if out else 0, c, n),
+        features.new_empty(lanes if losses else 0, n),
+    )
+    inputs = [
+        None if t is None else t.contiguous()
+        for t in (features, picked, labels, weights, y, given)
+    ]  # fmt: skip
+    steps = [0 if t is None or len(t) == 1 else n for t in (labels, weights)]
+    places = [None if t is None else t.data_ptr() for t in inputs]
+    found = library()
+    assert found is not None
+    failed = found[features.dtype](
+        PASSES.index(name), torch.get_num_threads(), groups, lanes // groups, c, n, d, *steps,
+        *places, *(t.data_ptr() if want else None for t, want in zip(made, wanted)),
+    )  # fmt: skip
+    if failed:
+        raise MemoryError("softmax regression: no memory is left for its sums")
+    return made
+
+
+@torch.library.custom_op("bench::scores", mutates_args=())
+def scores(y: Tensor, features: Tensor) -> Tensor:
+    """y features^T, [c, n]."""
+    shape = (1, len(y), len(features))
+    return over_rows("scores", features, shape, (False, True, False), y)[1][0]
+
+
+@torch.library.custom_op("bench::combine_rows", mutates_args=())
+def combine_rows(r: Tensor, features: Tensor) -> Tensor:
+    """r features, [c, d], for r [c, n]."""
+    shape = (1, len(r), len(features))
+    return over_rows("combine", features, shape, (True, False, False), given=r)[0][0]
+
+
+@torch.library.custom_op("bench::loss_gradients", mutates_args=())
+def loss_gradients(
+    y: Tensor, features: Tensor, picked: Tensor | None, labels: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(sum_i weights_i dCE_i/dy [lanes, c, d], softmax [lanes, c, n], CE [lanes, n]) at the weights
+    y [lanes, c, d]; the others as in `over_rows`. Without weights the first has no lanes."""
+    shape, wanted = (*y.shape[:2], labels.shape[1]), (weights is not None, True, True)
+    return over_rows("gradient", features, shape, wanted, y, picked, labels, weights)
+
+
+@torch.library.custom_op("bench::curvatures", mutates_args=())
+def curvatures(
+    v: Tensor,
+    p: Tensor,
+    features: Tensor,
+    picked: Tensor | None,
+    labels: Tensor,
+    weights: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The derivatives along v [lanes, c, d] of `loss_gradients`'s first result, [lanes, c, d], and
+    of the losses, [lanes, n], where the softmax is p [lanes, c, n]. Without weights the first has
+    no lanes."""
+    (lanes, c, n), wanted = p.shape, (weights is not None, False, True)
+    own = v, picked, labels, weights, p
+    change, _, along = over_rows("curvature", features, (lanes, c, n), wanted, *own)
+    return change, along
+
+
+@scores.register_fake
+def _(y: Tensor, features: Tensor) -> Tensor:
+    return y.new_empty(len(y), len(features))
+
+
+@combine_rows.register_fake
+def _(r: Tensor, features: Tensor) -> Tensor:
+    return r.new_empty(len(r), features.shape[1])
+
+
+@loss_gradients.register_fake
+def _(
+    y: Tensor, features: Tensor, picked: Tensor | None, labels: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    (lanes, c, d), n = y.shape, labels.shape[1]
+    summed = 0 if weights is None else lanes
+    return y.new_empty(summed, c, d), y.new_empty(lanes, c, n), y.new_empty(lanes, n)
+
+
+@curvatures.register_fake
+def _(
+    v: Tensor,
+    p: Tensor,
+    features: Tensor,
+    picked: Tensor | None,
+    labels: Tensor,
+    weights: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    lanes, c, d = v.shape
+    return v.new_empty(0 if weights is None else lanes, c, d), p.new_empty(lanes, p.shape[2])
+
+
+@scores.register_vmap
+def _(info: Any, dims: tuple[int | None, int | None], y: Tensor, features: Tensor) -> Any:
+    y, features = lanes_first(y, dims[0]), lanes_first(features, dims[1])
+    if dims[1] is not None:
+        return y @ features.mT, 0
+    return scores(y.flatten(0, 1), features).unflatten(0, y.shape[:2]), 0
+
+
+@combine_rows.register_vmap
+def _(info: Any, dims: tuple[int | None, int | None], r: Tensor, features: Tensor) -> Any:
+    r, features = lanes_first(r, dims[0]), lanes_first(features, dims[1])
+    if dims[1] is not None:
+        return r @ features, 0
+    return combine_rows(r.flatten(0, 1), features).unflatten(0, r.shape[:2]), 0
+
+
+@loss_gradients.register_vmap
+def _(info: Any, dims: tuple[int | None, ...], *inputs: Tensor | None) -> Any:
+    return in_lanes(loss_gradients, info.batch_size, dims, inputs, own=(0,), features=1)
+
+
+@curvatures.register_vmap
+def _(info: Any, dims: tuple[int | None, ...], *inputs: Tensor | None) -> Any:
+    return in_lanes(curvatures, info.batch_size, dims, inputs, own=(0, 1), features=2)
+
+
+def in_lanes(
+    operator: Callable[..., tuple[Tensor, ...]],
+    many: int,
+    dims: tuple[int | None, ...],
+    inputs: tuple[Tensor | None, ...],
+    own: tuple[int, ...],
+    features: int,
+) -> Any:
+    """An operator with lanes for `many` times as many, as torch.func.vmap asks of it.
+
+    own: the places of the inputs that each lane has; features: that of the features.
+    """
+    moved = [None if t is None else lanes_first(t, d) for t, d in zip(inputs, dims, strict=True)]
+    alone = [d is None for d in dims]
+    if not alone[features]:  # rows of their own: nothing is shared
+        each = [
+            operator(*(t if t is None or same else t[k] for t, same in zip(moved, alone)))
+            for k in range(many)
+        ]
+        return tuple(torch.stack(part) for part in zip(*each)), (0,) * len(each[0])
+    lanes = inputs[own[0]].shape[0] if alone[own[0]] else moved[own[0]].shape[1]  # type: ignore
+    flat = []
+    for k, t in enumerate(moved):
+        if t is None or k == features or (alone[k] and len(t) == 1 and k not in own):
+            flat.append(t)
+        else:
+            t = t.expand(many, *t.shape) if alone[k] else t
+            flat.append(t.expand(many, lanes, *t.shape[2:]).flatten(0, 1))
+    found = operator(*flat)
+    # what is not wanted has no lanes
+    apart = [t.unflatten(0, (many, lanes if len(t) else 0)) for t in found]
+    return tuple(apart), (0,) * len(found)
+
+
+def lanes_first(t: Tensor, dim: int | None) -> Tensor:
+    """A tensor with the dimension of the lanes as its first; None: it has none."""
+    return t if dim is None else t.movedim(dim, 0)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _scores_back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    y, features = ctx.saved_tensors
+    for_y, for_features = ctx.needs_input_grad
+    return (
+        combine_rows(gradient, features) if for_y else None,
+        gradient.T @ y if for_features else None,
+    )
+
+
+def _combine_rows_back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    r, features = ctx.saved_tensors
+    for_r, for_features = ctx.needs_input_grad
+    return (
+        scores(gradient, features) if for_r else None,
+        r.T @ gradient if for_features else None,
+    )
+
+
+scores.register_autograd(_scores_back, setup_context=_save)
+combine_rows.register_autograd(_combine_rows_back, setup_context=_save)
