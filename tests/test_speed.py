@@ -8,12 +8,14 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from bench.core.settings import BadSetting
 from bench.reproduce import speed
+from bench.reproduce.scaling_picture import Series, draw_scaling, panels_of
 from scripts.speed.__main__ import COMPARISONS
 from scripts.speed.harness import (
     Contender,
@@ -109,6 +111,39 @@ def test_what_else_a_script_tells_is_kept(tmp_path: Path) -> None:
     (record,) = speed.read_speed(tmp_path)
     assert record.model_extra == {"rows": 6000}
     assert record.lines[0].model_extra == {"passes": 2}
+
+
+def test_the_picture_of_scaling_has_a_panel_for_each_size() -> None:
+    """Medians, on logarithmic axes; whoever could not be timed is left out."""
+    lines = [
+        {
+            "method": f"{axis} = {value}",
+            "name": name,
+            "seconds": seconds,
+            "axis": axis,
+            "value": value,
+        }
+        for axis, values in {"rows": [10, 1000], "T": [1]}.items()
+        for value in values
+        for name, seconds in (("ours", [1e-3, value * 1e-3, 9.0]), ("JAX", [1e-2]), ("none", []))
+    ]
+    record = speed.SpeedRecord.model_validate(made_up(lines=lines, title="By <size>"))
+    panels = panels_of(record.lines)
+    assert panels == {
+        "rows": [Series("ours", [(10.0, 1e-2), (1000.0, 1.0)]),
+                 Series("JAX", [(10.0, 1e-2), (1000.0, 1e-2)])],
+        "T": [Series("ours", [(1.0, 1e-3)]), Series("JAX", [(1.0, 1e-2)])],
+    }  # fmt: skip
+    root = ElementTree.fromstring(draw_scaling(record))
+    lined = [e.attrib["points"] for e in root.iter() if e.tag.endswith("polyline")]
+    places = [[tuple(map(float, p.split(","))) for p in each.split()] for each in lined]
+    (one, two), (three, four) = places[:2]
+    assert one == three  # the same time at the same size
+    assert two[1] < one[1] == four[1]  # slower is higher up
+    words = [e.text for e in root.iter() if e.tag.endswith("text")]
+    assert {"By <size>", "ours", "JAX", "rows", "T", "10", "1k", "1 ms", "10 ms", "1 s"} <= {*words}
+    assert "none" not in words
+    assert draw_scaling(speed.SpeedRecord.model_validate(made_up())) == ""
 
 
 @pytest.mark.parametrize("field", ["hardware", "software", "lines"])

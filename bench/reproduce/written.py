@@ -15,10 +15,12 @@ from bench.reproduce.readme import (
     replace_parts,
     summary_table,
 )
+from bench.reproduce.scaling_picture import draw_scaling
 from bench.reproduce.specs import Book
 
 FINDINGS = Path("docs/findings.md")
 PICTURE = Path("docs/published.svg")
+SCALING = Path("docs/scaling.svg")
 
 
 def findings_parts(
@@ -41,7 +43,8 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
     """The new contents of every file, by its path.
 
     top: the folder with README.md and docs/. README.md and the picture are written only for a
-    folder of specs that has a readme.yaml, docs/speed.md only if there are records of speed.
+    folder of specs that has a readme.yaml, docs/speed.md only if there are records of speed, and
+    its picture only if one of these is by size.
 
     Raises BadSetting for a file that lacks the comment lines around a part, for a record that is
     refused, and for what a yaml names and no record has.
@@ -56,6 +59,9 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
     if (results / "speed").is_dir():
         file = top / "docs" / "speed.md"
         fresh[file] = replace_parts(file, {"speed": speed.speed_tables(results)})
+        drawn = [text for record in speed.read_speed(results) if (text := draw_scaling(record))]
+        if drawn:
+            fresh[top / SCALING] = drawn[-1]
     if front := read_front(specs):
         found = list(read_findings(book, results))
         parts = front_parts(front, load_papers(specs), read_highlights(specs), book, found)

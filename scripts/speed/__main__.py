@@ -36,6 +36,7 @@ COMPARISONS = {
     "stochastic": Entry(
         "stochastic steps against JAX", WAITING | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     ),
+    "scaling": Entry("gradient descent by rows, features, classes, T, lanes, threads, and JAX"),
     "newsgroups": Entry("sparse closed forms against autograd through COO matrices, and TorchOpt"),
     "continual": Entry("experience replay against a plain loop and Avalanche"),
     "few_shot": Entry("episodes together against one after the other; peak memory"),

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 Direction = Callable[["Problem", Array, Array], Array]
 
 
-def after_inner_steps(p: "Problem", x: Array, y: Array) -> Array:
-    """y after T steps of gradient descent on g."""
-    return jax.lax.scan(lambda y, _: (y - INNER_LR * p.g_y(x, y), None), y, length=T)[0]
+def after_inner_steps(p: "Problem", x: Array, y: Array, steps: int = T) -> Array:
+    """y after so many steps of gradient descent on g."""
+    return jax.lax.scan(lambda y, _: (y - INNER_LR * p.g_y(x, y), None), y, length=steps)[0]
 
 
 def aid_cg(p: "Problem", x: Array, y: Array) -> Array:
@@ -73,6 +73,11 @@ DIRECTIONS: dict[str, Direction] = {
 def gradients(p: "Problem", xs: Array, ys: Array) -> Array:
     """The gradient of g in y at each of the lanes' points, [lanes, 10, 784]."""
     return jax.vmap(p.g_y)(xs, ys)
+
+
+def descents(p: "Problem", steps: int, xs: Array, ys: Array) -> Array:
+    """How far so many steps of gradient descent on g move y, from each of the lanes' points."""
+    return jax.vmap(lambda x, y: after_inner_steps(p, x, y, steps))(xs, ys) - ys
 
 
 def toy(settings: dict[str, Any], steps: int) -> Callable[[], Array]:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from scripts.speed.jax_full import DIRECTIONS, gradients, toy
+from scripts.speed.jax_full import DIRECTIONS, descents, gradients, toy
 from scripts.speed.peers import answer_requests
 from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, C, Q, T
 
@@ -184,7 +184,8 @@ def answering(folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
             direction = jax.jit(partial(DIRECTIONS[request["work"]], p))
             return lambda: direction(*p.start)
         points, lanes = np.load(folder / "lanes.npz"), request["lanes"]
-        together = jax.jit(partial(gradients, p))
+        steps = request.get("steps")
+        together = jax.jit(partial(gradients, p) if steps is None else partial(descents, p, steps))
         return partial(together, jnp.array(points["x"][:lanes]), jnp.array(points["y"][:lanes]))
 
     def answer_whole(request: dict[str, Any]) -> dict[str, Any]:
