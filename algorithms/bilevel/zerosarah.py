@@ -9,11 +9,12 @@ blocks, as in SABA; PAGE's probability p -> chance. Here v approximates g_yy^{-1
 SFFBA estimates each of SOBA's three directions by ZeroSARAH and never sees all the data at once.
 MSEBA mixes: ZeroSARAH for y, and PAGE for v and x.
 
-Of the paper only the abstract and the introduction could be read here. Which variable has which
-estimator is as in the solvers that the authors offered to benchmark_bilevel (pull request 47), and
-ZeroSARAH is that of its own paper: lambda is 1 at the first step and then b / (2 n). The released
-solvers have another estimator (`estimator: released`, bench/numerics/tables.py), a lambda of their
-own at every step, a chance of .05, and cut v at 1.
+Of the paper only the abstract could be read here. Which variable has which estimator is as in the
+solvers that the authors offered to benchmark_bilevel (pull request 47), of which MSEBA's could be
+read as a whole and SFFBA's in the lines that its review quotes. ZeroSARAH is that of its own paper:
+lambda is 1 at the first step and then b / (2 n). The released solvers have another estimator
+(`estimator: released`; bench/numerics/tables.py says what it is) and one lambda at every step;
+MSEBA's has a chance of .05 and cuts v at 1.
 """
 
 from typing import Literal, NamedTuple
@@ -52,7 +53,7 @@ def sffba(
     blocks: Count = 64,
     upper_blocks: Count | None = None,
 ) -> Algorithm:
-    """SFFBA, the single-loop method that is free of full batches.
+    """SFFBA, which never sees all the data at once.
 
     outer_lr, inner_lr, system_lr: the step sizes of x, y and v. estimator: "paper" is ZeroSARAH,
     "released" that of the authors' solver. weight: lambda; None: half of a block's share of the
@@ -60,6 +61,9 @@ def sffba(
     None: it is not. blocks, upper_blocks: into how many blocks the rows of each level, and those of
     the upper one, are cut; None: as blocks. Raises BadSetting in its first step if there are fewer
     rows.
+
+    Caveat: where g_yy^{-1} f_y has a coordinate beyond clip, the method goes to a point that is no
+    solution.
     """
     above, released = upper_blocks or blocks, estimator == "released"
 
@@ -110,7 +114,7 @@ def mseba(
     blocks: Count = 64,
     batch: Count | None = None,
 ) -> Algorithm:
-    """MSEBA, the method of several estimators: ZeroSARAH for y, PAGE for v and x.
+    """MSEBA, of two estimators: ZeroSARAH for y, PAGE for v and x.
 
     outer_lr, inner_lr, system_lr: the step sizes of x, y and v. estimator: that of y; "paper" is
     ZeroSARAH, "released" that of the authors' solver. weight: lambda; None: half of a block's share
@@ -119,6 +123,9 @@ def mseba(
     clip] in every coordinate; None: it is not. blocks: into how many blocks the rows of the lower
     level are cut, for y. batch: the samples of a batch, for v and x; None: all the data. Raises
     BadSetting in its first step if there are fewer rows than blocks.
+
+    Caveat: where g_yy^{-1} f_y has a coordinate beyond clip, the method goes to a point that is no
+    solution.
     """
     released = estimator == "released"
 
