@@ -101,7 +101,7 @@ def test_no_more_of_a_line_is_read_than_it_may_have(
 
 
 def test_a_line_of_a_label_alone_is_a_row_of_zeros() -> None:
-    assert parse("-1\n", 3) == (-1.0, {})
+    assert parse("-1\n", 3) == (-1.0, [0.0, 0.0, 0.0])
 
 
 def test_the_catalogue_checks_ijcnn1_by_its_rows(small: Path) -> None:

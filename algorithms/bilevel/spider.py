@@ -11,7 +11,7 @@ At every `period`-th step the directions are those of all the data. Between thes
 change by the difference of a batch's directions at this point and at the one before. SPABA restarts
 with a chance at each step instead.
 
-SPABA is here what its abstract says, PAGE (Li, Bao, Zhang, Richtarik, ICML 2021, Algorithm 1) in
+SPABA here is what its abstract says, PAGE (Li, Bao, Zhang, Richtarik, ICML 2021, Algorithm 1) in
 SOBA's framework, with the chance of .1 of the solver that its authors offered to benchmark_bilevel
 (pull request 47). That solver begins without a restart and cuts v at 1. The paper's own text, and
 what it says of a bound on v and of p, could not be read here.
@@ -173,4 +173,4 @@ def _recursive(o: Oracle, s: State, draw: Draw, restart: bool, batch: int | None
         return directions(o, at, draw.f(None), draw.g(None))
     xi, zeta = draw.f(batch), draw.g(batch)
     now, before = directions(o, at, xi, zeta), directions(o, s.last, xi, zeta)
-    return s.directions.plus(now).minus(before)
+    return Point(*(d + a - b for d, a, b in zip(s.directions, now, before)))

@@ -22,14 +22,6 @@ class Point(NamedTuple):
     y: Tensor
     v: Tensor
 
-    def minus(self, other: "Point") -> "Point":
-        """The difference, each part shaped as its variable."""
-        return Point(self.x - other.x, self.y - other.y, self.v - other.v)
-
-    def plus(self, other: "Point") -> "Point":
-        """The sum, each part shaped as its variable."""
-        return Point(self.x + other.x, self.y + other.y, self.v + other.v)
-
 
 def upper_parts(o: Oracle, at: Point, xi: Batch) -> tuple[Tensor, Tensor]:
     """(f_y, f_x) of a batch, shaped as y and x."""

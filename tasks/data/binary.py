@@ -38,9 +38,10 @@ class Binary(NamedTuple):
 def binary(name: BinaryName, instance: int, context: Context) -> Binary:
     """The data set of this name; raises BadSetting.
 
-    IJCNN1's published halves are the training and the validation set, as they are. Breast cancer is
-    divided at random by the number `instance`, half and half; its features are standardised by the
-    training rows and divided by the root of their number, so that a row's mean square length is 1.
+    IJCNN1's two published files are the training and the validation set, as they are. Breast cancer
+    is divided at random by the number `instance`, half and half; its features are standardised by
+    the training rows and divided by the root of their number, so that a row's mean square length is
+    1.
     """
     if name == "ijcnn1":
         return ijcnn1(context.data_root / "ijcnn1")
@@ -93,20 +94,21 @@ def read_libsvm(file: Path, n: int, d: int) -> Rows:
     Raises OSError, and ValueError, which names the line, for a bad line, a label that is not -1 or
     1, or another number of rows.
     """
-    features, labels = torch.zeros(n, d, dtype=torch.float64), torch.zeros(n, dtype=torch.float64)
-    count = 0
+    labels: list[float] = []
+    features: list[float] = []
     for count, line in enumerate(lines(file), 1):
         if count > n:
             raise ValueError(f"it has more than {n} lines")
         try:
-            labels[count - 1], pairs = parse(line, d)
+            label, values = parse(line, d)
         except ValueError as error:
             raise ValueError(f"line {count}: {error}") from None
-        columns = torch.tensor(list(pairs), dtype=torch.int64)
-        features[count - 1, columns] = torch.tensor(list(pairs.values()), dtype=torch.float64)
-    if count < n:
-        raise ValueError(f"it has {count} lines, not {n}")
-    return Rows(features, labels)
+        labels.append(label)
+        features += values
+    if len(labels) < n:
+        raise ValueError(f"it has {len(labels)} lines, not {n}")
+    whole = torch.tensor(features, dtype=torch.float64).reshape(n, d)
+    return Rows(whole, torch.tensor(labels, dtype=torch.float64))
 
 
 def lines(file: Path) -> Iterator[str]:
@@ -116,16 +118,17 @@ def lines(file: Path) -> Iterator[str]:
             yield line
 
 
-def parse(line: str, d: int) -> tuple[float, dict[int, float]]:
-    """(label, column -> value) of a line of at most d features; raises ValueError."""
+def parse(line: str, d: int) -> tuple[float, list[float]]:
+    """(label, the d features) of a line; raises ValueError."""
     label, *pairs = line.split() or [""]
     if label not in ("-1", "1", "+1", "-1.0", "1.0"):
         raise ValueError(f"the label is {label!r}, not -1 or 1")
-    found = {}
+    values, seen = [0.0] * d, set()
     for pair in pairs:
         index, _, written = pair.partition(":")
         column, value = int(index) - 1, float(written)
-        if not 0 <= column < d or column in found or not math.isfinite(value):
+        if not 0 <= column < d or column in seen or not math.isfinite(value):
             raise ValueError(f"{pair!r} is not a number of one of {d} features, each given once")
-        found[column] = value
-    return float(label), found
+        values[column] = value
+        seen.add(column)
+    return float(label), values
