@@ -18,6 +18,7 @@ from torch.nn.functional import softplus
 from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count, Fraction, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
+from tasks.common.newton import newton
 from tasks.common.rows import row_batches, row_data
 
 
@@ -98,21 +99,19 @@ def logistic(
         weights = torch.sigmoid(x) * s * (1 - s) / n
         return mu * torch.eye(q).to(a) + a.T @ (weights[:, None] * a)
 
+    def lower_slope(x: Tensor, y: Tensor) -> Tensor:
+        gradient = lower_grad(x, y, rows_g, "y")[1]
+        assert gradient is not None
+        return gradient
+
     def solution(x: Tensor) -> Tensor:
-        """y*(x) up to rounding, by Newton's method; a step that does not descend is halved."""
-        y = a.new_zeros(q)
-        for _ in range(100):
-            gradient = lower_grad(x, y, rows_g, "y")[1]
-            assert gradient is not None
-            step = torch.linalg.solve(hessian(x, y), gradient)
-            decrement, t = float(gradient @ step), 1.0
-            if decrement <= 1e-30:
-                break
-            value = float(lower(x, y, rows_g))
-            while float(lower(x, y - t * step, rows_g)) > value - 0.1 * t * decrement and t > 1e-3:
-                t /= 2
-            y = y - t * step
-        return y
+        """y*(x) up to rounding."""
+        return newton(
+            lambda y: lower(x, y, rows_g),
+            lambda y: lower_slope(x, y),
+            lambda y: hessian(x, y),
+            a.new_zeros(q),
+        )
 
     def hypergradient(x: Tensor) -> Tensor:
         y = solution(x)

@@ -57,8 +57,10 @@ SUITED: dict[str, dict[str, Any]] = {
 
 def made(name: str, **settings: Any) -> Algorithm:
     """The algorithm of conf/algorithm/<name>.yaml with step sizes that suit the quadratic."""
-    if name in ("saba", "sagafw") and "batch" in settings:  # 64 rows: blocks of as many
-        settings["blocks"] = 64 // (settings.pop("batch") or 64)
+    if name in ("saba", "sagafw", "sffba", "mseba") and "batch" in settings:
+        settings["blocks"] = 64 // (settings["batch"] or 64)  # 64 rows: blocks of as many
+        if name != "mseba":
+            del settings["batch"]
     cfg = composed(f"algorithm={name}", "task=quadratic", "logger=local")
     node: Any = OmegaConf.to_container(cfg.algorithm, resolve=True)
     for key in node:

@@ -80,7 +80,7 @@ def test_whatever_a_check_finds_is_told(
 
 
 def test_states_are_of_the_named_sets_or_of_all(tmp_path: Path) -> None:
-    sets = ["MNIST", "FashionMNIST", "20news", "CIFAR100", "Omniglot"]
+    sets = ["MNIST", "FashionMNIST", "20news", "CIFAR100", "Omniglot", "IJCNN1"]
     assert [found.name for found in states([], tmp_path, False)] == sets
     assert [found.name for found in states(["Omniglot", "MNIST"], tmp_path, False)] == [
         "Omniglot", "MNIST",
@@ -104,11 +104,11 @@ def test_each_set_is_fetched_by_its_library(
     )
     targets = {
         "MNIST": "MNIST", "FashionMNIST": "FashionMNIST", "20news": "scikit_learn_data",
-        "CIFAR100": "cifar-100-python", "Omniglot": "omniglot-py",
+        "CIFAR100": "cifar-100-python", "Omniglot": "omniglot-py", "IJCNN1": "ijcnn1",
     }  # fmt: skip
     assert {name: kept.target for name, kept in CATALOGUE.items()} == targets
     for name, kept in CATALOGUE.items():
-        if name == "Omniglot":
+        if name in ("Omniglot", "IJCNN1"):
             assert kept.fetch is None
             continue
         assert kept.fetch is not None

@@ -35,6 +35,7 @@ DRAWS = "drawn at random"
 REFUSED = {
     **dict.fromkeys(("af2obo", "aobo", "hoag", "ncgs", "ncgs_vr", "fw", "sfw", "svfw"), LOOKS),
     **dict.fromkeys(("bsa", "ttsa", "sustain", "saba", "sagafw", "optuna_tpe"), DRAWS),
+    **dict.fromkeys(("spaba", "sffba", "mseba"), DRAWS),
 }
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 

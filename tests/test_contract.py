@@ -197,6 +197,8 @@ OURS: dict[str, list[str]] = {
     "online_oscillation": [],
     "online_quadratic": [],
     "quadratic": ["task.noise=0.1", "task.curving=0.1"],
+    "regularised_logistic": [],
+    "sampled_quadratic": ["task.q=20", "task.n=64", "task.m=64"],
     "toy_coreset": [],
     "toy_degenerate": [],
     "toy_minimax": [],

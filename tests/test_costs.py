@@ -56,6 +56,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "maml": INNER,
     "mer": [{}, {"batches": 2, "length": 3, "group": 2}, {"length": 1, "group": 3}],
     "mrbo": [{"Q": 1}, {"Q": 3}],
+    "mseba": [{}, {"chance": 0.5, "estimator": "released"}],
     "ncgs": [
         {"prox": "exact", "option": "I"},
         {"prox": "exact", "option": "II"},
@@ -78,9 +79,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"K": 4},
         {"K": 4, "growing": True, "a": 0.2, "B1": 1.0, "B2": 0.5, "batch": 4},
     ],
+    "saba": [{}, {"upper_blocks": 4}],
+    "sffba": [{}, {"estimator": "released", "upper_blocks": 4}],
     "soba": [{"average": 1.0}, {"average": 0.5}],
     "sobbo": [{"K": 1}, {"K": 4}],
     "sobow": [{"Q": 1, "window": 1}, {"Q": 5, "window": 3}, {"Q": 2, "growth": 0.5}],
+    "spaba": [{}, {"chance": 0.5, "clip": 1.0}, {"chance": 0.0}, {"chance": 1.0}],
     "srba": [{}, {"period": 5}],
     "stocbio": [
         {"T": 1, "Q": 1},

@@ -18,7 +18,9 @@ from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "examples"
 NEAR = 1e-3
-STEPS = {"fsobo": 500, "soba": 1000, "saba": 1000, "srba": 1000, "sogd": 1000}  # others: 250
+STEPS = {"fsobo": 500} | dict.fromkeys(  # others: 250
+    ("soba", "saba", "srba", "spaba", "sffba", "mseba", "sogd"), 1000
+)
 # how far from the closed form the methods end whose docstrings say why they may (their caveats)
 FAR: Mapping[str, float] = {
     "af2obo": 0.00952,
@@ -78,7 +80,8 @@ def ended(name: str) -> Solution:
     problem = RIDGE.ridge()
     x0, y0 = problem.A.new_zeros(()), problem.A.new_zeros(10)
     more = {
-        "saba": {"blocks": 1},  # without data there are no rows to cut
+        # without data there are no rows to cut
+        **{key: {"blocks": 1} for key in ("saba", "sffba", "mseba")},
         "hoag": {"T": 50},  # else most of the time goes to tolerances below rounding
     }.get(name, {})
     steps = STEPS.get(name, 250)

@@ -75,7 +75,7 @@ def test_sets_are_copied_and_found_again(source: Path, call: Any, tmp_path: Path
     assert (code, err) == (0, "")
     assert out == (
         "MNIST: imported\nFashionMNIST: imported\n20news: not in FROM\nCIFAR100: not in FROM\n"
-        "Omniglot: not in FROM\n"
+        "Omniglot: not in FROM\nIJCNN1: not in FROM\n"
     )
     assert files(root) == files(source)
     assert len(MNIST(str(root), train=True)) == 12
@@ -160,6 +160,7 @@ def test_places_are_those_of_the_user_unless_told_otherwise(
 def test_each_set_has_its_sources() -> None:
     assert {name: len(made.sources) for name, made in SCRIPT.DATA_SETS.items()} == {
         "MNIST": 4, "FashionMNIST": 4, "20news": 1, "CIFAR100": 4, "Omniglot": 3,
+        "IJCNN1": 2,
     }  # fmt: skip
     assert set(SCRIPT.DATA_SETS) == set(catalogue.CATALOGUE)
 

@@ -73,6 +73,11 @@ TASKS: dict[str, dict[str, Any]] = {
         "n": 40, "m": 40, "q": 10, "condition": 10.0, "curvature": 0.0, "flipped": 0.3,
         "instance": 0,
     },
+    # benchmark_bilevel's datasets/simulated.py, but for dim_outer, which its config has as 10
+    "sampled_quadratic": {
+        "p": 10, "q": 100, "n": 1024, "m": 1024, "mu": 0.1, "cross": 0.1, "instance": 0,
+    },
+    "regularised_logistic": {"source": "breast_cancer", "instance": 0},
 }  # fmt: skip
 
 MOMENTUM_100 = {"outer_lr": 100.0, "outer": {"rule": "momentum"}}

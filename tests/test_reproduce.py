@@ -460,7 +460,7 @@ def test_list_with_costs_says_what_a_step_of_each_row_calls(reproduce: Reproduce
 def test_data_says_what_is_there(reproduce: Reproduce, tmp_path: Path) -> None:
     done = reproduce("data", "--root", str(tmp_path))
     assert done.returncode == 0
-    assert done.stdout.count("absent") == 5
+    assert done.stdout.count("absent") == 6
     (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     damaged = reproduce("data", "MNIST", "--root", str(tmp_path))
     assert damaged.returncode == 1

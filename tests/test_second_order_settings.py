@@ -18,6 +18,9 @@ UNROLLED = LOOPS | {"inner_momentum": 0.0}
 # eta = .5 for both momentum coefficients
 DOUBLE_MOMENTUM = {"Q": 10, "a_upper": 0.5, "a_lower": 0.5, "decay": 0.3333, "batch": None}
 
+# ZeroSARAH, corollary 1: lambda = b / (2 n), and no bound on v
+ZEROSARAH = {"estimator": "paper", "weight": None, "clip": None, "blocks": 64}
+
 # yaml -> (its function, whether x moves by a rule of conf/descent, its settings with a default)
 SETTINGS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     # SOBA is MA-SOBA with an average of one term; the rates stand still unless told otherwise
@@ -53,11 +56,15 @@ SETTINGS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     # VRBO's code for hyper-cleaning (mnist_exp.py): spider_epoch 3, hessian_q 3
     "vrbo": ("spider.vrbo", False, {"T": 3, "Q": 3, "period": 3, "batch": None}),
     "srba": ("spider.srba", False, {"period": 100, "batch": None}),
-    "saba": ("saba.saba", False, {"blocks": 64}),
+    "saba": ("saba.saba", False, {"blocks": 64, "upper_blocks": None}),
+    # the solvers offered to benchmark_bilevel (pull request 47): chances of .1 and .05
+    "spaba": ("spider.spaba", False, {"chance": 0.1, "clip": None, "batch": None}),
+    "sffba": ("zerosarah.sffba", False, ZEROSARAH | {"upper_blocks": None}),
+    "mseba": ("zerosarah.mseba", False, ZEROSARAH | {"chance": 0.05, "batch": None}),
 }
 # a step size of its own for the linear system or its series: benchmark_bilevel's is the inner one
 SECOND_RATE = {
-    "system_lr": {"soba", "fsla", "amigo"},
+    "system_lr": {"soba", "fsla", "amigo", "spaba", "sffba", "mseba"},
     "eta": {"aid_neumann", "stocbio", "bsa", "ttsa", "sustain", "mrbo", "vrbo"},
 }
 

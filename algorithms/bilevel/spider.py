@@ -1,12 +1,20 @@
-"""Recursive variance reduction with restarts: VRBO (Yang, Ji, Liang, NeurIPS 2021, Algorithm 2)
-and SRBA (Dagreou, Moreau, Vaiter, Ablin, AISTATS 2024, Algorithm 1).
+"""Recursive variance reduction with restarts: VRBO (Yang, Ji, Liang, NeurIPS 2021, Algorithm 2),
+SRBA (Dagreou, Moreau, Vaiter, Ablin, AISTATS 2024, Algorithm 1) and SPABA (Chu, Xu, Yao, Zhang,
+ICML 2024).
 
 Paper -> here, VRBO: alpha -> outer_lr, beta -> inner_lr, m + 1 -> T, q -> period, S_1 -> all the
 data, S_2 -> batch; eta and Q of its Neumann series -> eta and Q. SRBA: rho -> inner_lr (for y and
-v), gamma -> outer_lr, its period of q - 1 batches -> period.
+v), gamma -> outer_lr, its period of q - 1 batches -> period. SPABA: PAGE's probability p -> chance,
+its step sizes of y, of the linear system and of x -> inner_lr, system_lr and outer_lr.
 
 At every `period`-th step the directions are those of all the data. Between these restarts they
-change by the difference of a batch's directions at this point and at the one before.
+change by the difference of a batch's directions at this point and at the one before. SPABA restarts
+with a chance at each step instead.
+
+SPABA here is what its abstract says, PAGE (Li, Bao, Zhang, Richtarik, ICML 2021, Algorithm 1) in
+SOBA's framework, with the chance of .1 of the solver that its authors offered to benchmark_bilevel
+(pull request 47). That solver begins without a restart and cuts v at 1. The paper's own text, and
+what it says of a bound on v and of p, could not be read here.
 """
 
 from dataclasses import replace
@@ -18,8 +26,11 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, Positive
+from bench.core.settings import Count, Fraction, Positive
 from bench.core.task import Batch
+from bench.numerics.directions import Point, cut, directions, happens
+
+WHOLE = Cost(grad_g=1, grad_f=1, jvp_g=1, hvp_g=1)  # of the three directions of all the data
 
 
 class VrboState(NamedTuple):
@@ -85,12 +96,12 @@ def vrbo(
     return Algorithm(init, step, cost=cost)
 
 
-class SrbaState(NamedTuple):
+class State(NamedTuple):
     x: Tensor
     y: Tensor
     v: Tensor
-    last: tuple[Tensor, Tensor, Tensor]  # x, y, v of the step before
-    directions: tuple[Tensor, Tensor, Tensor]  # the directions in x, y and v
+    last: Point  # the point of the step before
+    directions: Point
 
 
 def srba(
@@ -105,35 +116,61 @@ def srba(
     the samples of a batch; None: all the data.
     """
 
-    def directions(
-        o: Oracle, point: tuple[Tensor, Tensor, Tensor], xi: Batch, zeta: Batch
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        x, y, v = point
-        f_x, f_y = o.grad_f(x, y, xi)
-        g_y, products = o.linearise_g_y(x, y, zeta)
-        mixed, curved = products.both(v)
-        return f_x - mixed, g_y, curved - f_y
-
-    def step(o: Oracle, s: SrbaState, draw: Draw) -> tuple[SrbaState, dict[str, Tensor]]:
-        point = (s.x, s.y, s.v)
-        if draw.step % period == 0:
-            d_x, d_y, d_v = directions(o, point, draw.f(None), draw.g(None))
-        else:
-            xi, zeta = draw.f(batch), draw.g(batch)
-            now, before = directions(o, point, xi, zeta), directions(o, s.last, xi, zeta)
-            d_x, d_y, d_v = (d + a - b for d, a, b in zip(s.directions, now, before))
-        x, y = o.project(s.x - outer_lr * d_x), o.project_y(s.y - inner_lr * d_y)
-        new = SrbaState(x, y, s.v - inner_lr * d_v, point, (d_x, d_y, d_v))
-        return new, {"hypergrad_sq": d_x.square().sum()}
-
-    def init(x: Tensor, y: Tensor) -> SrbaState:
-        v = torch.zeros_like(y)
-        zeros = (torch.zeros_like(x), v, v)
-        return SrbaState(x, y, v, (x, y, v), zeros)
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        d = _recursive(o, s, draw, draw.step % period == 0, batch)
+        x, y = o.project(s.x - outer_lr * d.x), o.project_y(s.y - inner_lr * d.y)
+        new = State(x, y, s.v - inner_lr * d.v, Point(s.x, s.y, s.v), d)
+        return new, {"hypergrad_sq": d.x.square().sum()}
 
     def cost(at: Moment) -> Cost:
-        if at.step % period == 0:
-            return Cost(grad_g=1, grad_f=1, jvp_g=1, hvp_g=1)
-        return Cost(grad_g=2, grad_f=2, jvp_g=2, hvp_g=2, batch=batch)
+        return WHOLE if at.step % period == 0 else replace(WHOLE * 2, batch=batch)
 
-    return Algorithm(init, step, cost=cost)
+    return Algorithm(_start, step, cost=cost)
+
+
+def spaba(
+    outer_lr: Positive,
+    inner_lr: Positive,
+    system_lr: Positive,
+    chance: Fraction = 0.1,
+    clip: Positive | None = None,
+    batch: Count | None = None,
+) -> Algorithm:
+    """SPABA: PAGE on SOBA's three directions, which is SRBA with restarts at random.
+
+    outer_lr, inner_lr, system_lr: the step sizes of x, y and v. chance: that of a restart at each
+    step; the first step is one. clip: v is cut to [-clip, clip] in every coordinate, with 1 in the
+    released solver; None: it is not. batch: the samples of a batch; None: all the data.
+
+    Caveat: where g_yy^{-1} f_y has a coordinate beyond clip, the method goes to a point that is no
+    solution.
+    """
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        d = _recursive(o, s, draw, happens(draw, chance) or draw.step == 0, batch)
+        x, y = o.project(s.x - outer_lr * d.x), o.project_y(s.y - inner_lr * d.y)
+        v = cut(s.v - system_lr * d.v, clip)
+        return State(x, y, v, Point(s.x, s.y, s.v), d), {"hypergrad_sq": d.x.square().sum()}
+
+    def cost(at: Moment) -> Cost:
+        if at.step == 0:
+            return WHOLE
+        return replace(WHOLE, at_most=True) + replace(WHOLE, batch=batch, at_most=True)
+
+    return Algorithm(_start, step, cost=cost)
+
+
+def _start(x: Tensor, y: Tensor) -> State:
+    v = torch.zeros_like(y)
+    return State(x, y, v, Point(x, y, v), Point(torch.zeros_like(x), v, v))
+
+
+def _recursive(o: Oracle, s: State, draw: Draw, restart: bool, batch: int | None) -> Point:
+    """The directions of all the data at a restart; else the last ones, changed by the difference of
+    a batch's directions at this point and at the one before."""
+    at = Point(s.x, s.y, s.v)
+    if restart:
+        return directions(o, at, draw.f(None), draw.g(None))
+    xi, zeta = draw.f(batch), draw.g(batch)
+    now, before = directions(o, at, xi, zeta), directions(o, s.last, xi, zeta)
+    return Point(*(d + a - b for d, a, b in zip(s.directions, now, before)))

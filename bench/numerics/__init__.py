@@ -1,1 +1,1 @@
-"""Descent rules, linear solvers and feasible sets, for methods and tasks alike."""
+"""Descent rules, linear solvers, feasible sets and estimators, for methods and tasks alike."""

@@ -202,6 +202,14 @@ KINDS: dict[str, Kind] = {
         "task=quadratic", "algorithm=saba", "task.noise=0.3", "run.steps=150", "run.every=5"
     ),
     "logistic": one_run("task=logistic", "algorithm=aid_cg", "run.steps=12", "run.every=1"),
+    "regularised logistic": one_run(
+        "task=regularised_logistic", "algorithm=soba", "algorithm.batch=16", "run.steps=150",
+        "run.every=5",
+    ),
+    "sampled quadratic": one_run(
+        "task=sampled_quadratic", "algorithm=mseba", "algorithm.batch=16", "run.steps=150",
+        "run.every=5",
+    ),
     "hyper-cleaning": one_run(
         "task=hyper_cleaning", "run.steps=24", "run.every=2", "task.references=false",
         "task.pretraining.steps=10",

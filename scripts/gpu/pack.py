@@ -45,18 +45,19 @@ PACKAGES = (
     "annotated-types", "typing-inspection", "typing-extensions",
 )  # fmt: skip
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
-SETS = ("MNIST", "FashionMNIST", "newsgroups", "Omniglot", "CIFAR100")
+SETS = ("MNIST", "FashionMNIST", "newsgroups", "Omniglot", "CIFAR100", "IJCNN1")
 PIECES = 16  # of a file that comes in halves
 # the data that a spec needs, by what its settings name
 NAMED = {
     "mnist": "MNIST", "fashion_mnist": "FashionMNIST", "omniglot": "Omniglot",
     "fc100": "CIFAR100", "cifar_fs": "CIFAR100", "cifar100": "CIFAR100",
+    "ijcnn1": "IJCNN1",
 }  # fmt: skip
 
 
 def needs(artifact: Artifact) -> set[str]:
     """The data sets that an artifact's runs read."""
-    given = (artifact.spec.set.get(key) for key in ("task/data", "task.data"))
+    given = (artifact.spec.set.get(key) for key in ("task/data", "task.data", "task.source"))
     found = {NAMED[str(name)] for name in given if name in NAMED}
     return found | ({"newsgroups"} if "newsgroups" in artifact.spec.task else set())
 

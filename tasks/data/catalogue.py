@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.core.settings import BadSetting
+from tasks.data.binary import ijcnn1
 from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
 
 
@@ -126,6 +127,12 @@ def check_omniglot(target: Path) -> None:
         check_derived(f"omniglot {part}", pieces, folder)
 
 
+def check_ijcnn1(target: Path) -> None:
+    """Raises BadSetting unless these are IJCNN1's rows, by their numbers, features and labels: no
+    checksum of theirs is published."""
+    ijcnn1(target)
+
+
 def check_derived(name: str, pieces: Iterable[bytes], path: Path) -> None:
     """Raises BadSetting unless these bytes, which were made of published files, have the SHA-256
     that they should. path: for the message."""
@@ -159,4 +166,5 @@ CATALOGUE = {
     "20news": DataSet("scikit_learn_data", check_published("scikit_learn_data"), _newsgroups),
     "CIFAR100": DataSet("cifar-100-python", check_cifar, _torchvision("CIFAR100")),
     "Omniglot": DataSet("omniglot-py", check_omniglot, None),
+    "IJCNN1": DataSet("ijcnn1", check_ijcnn1, None),
 }

@@ -1,5 +1,6 @@
 """Recursive estimators, by hand: SUSTAIN (Khanduri et al., 2021, Algorithm 1), MRBO and VRBO (Yang,
-Ji, Liang, 2021, Algorithms 1 and 2) and SRBA (Dagreou et al., 2024, Algorithm 1)."""
+Ji, Liang, 2021, Algorithms 1 and 2), SRBA (Dagreou et al., 2024, Algorithm 1) and SPABA (Chu et
+al., 2024)."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from algorithms.bilevel.spider import srba, vrbo
+from algorithms.bilevel.spider import spaba, srba, vrbo
 from algorithms.bilevel.storm import mrbo, sustain
 from bench.core.draw import Draw
 from bench.core.task import Batch
@@ -127,19 +128,23 @@ def test_vrbo(T: int, period: int, case: str, batch: int | None) -> None:
     bilevel.assert_same_path(task, method, by_hand, ("x", "y", "d", "u"), steps=5)
 
 
+Point = tuple[Tensor, Tensor, Tensor]
+
+
+def directions(point: Point, xi: Batch, zeta: Batch) -> Tensor:
+    """SOBA's three directions, in x, y and v, one after the other."""
+    x, y, v = point
+    d_x = at.f_x(x, y, xi) - at.g_xy(x, y, zeta) @ v
+    d_v = at.g_yy(x, y, zeta) @ v - at.f_y(x, y, xi)
+    return torch.cat([d_x, at.g_y(x, y, zeta), d_v])
+
+
 @pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
 @pytest.mark.parametrize("period", [1, 2, 3, 7])
 def test_srba(period: int, case: str, batch: int | None) -> None:
     """SOBA's three directions of all the data at every q-th step, and between them the last ones
     plus the difference of one batch's at this point and at the one before; y and v share a rate."""
     task = bilevel.CASES[case]()
-    Point = tuple[Tensor, Tensor, Tensor]
-
-    def directions(point: Point, xi: Batch, zeta: Batch) -> Tensor:
-        x, y, v = point
-        d_x = at.f_x(x, y, xi) - at.g_xy(x, y, zeta) @ v
-        d_v = at.g_yy(x, y, zeta) @ v - at.f_y(x, y, xi)
-        return torch.cat([d_x, at.g_y(x, y, zeta), d_v])
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         points: list[Point] = [(at.X0, at.Y0, torch.zeros(at.Q).double())]
@@ -159,3 +164,50 @@ def test_srba(period: int, case: str, batch: int | None) -> None:
 
     method = srba(OUTER_LR, INNER_LR, period, batch)
     bilevel.assert_same_path(task, method, by_hand, ("x", "y", "v"), steps=5)
+
+
+COIN = 2**24  # a draw below this times the chance is a restart
+
+
+def test_the_seed_restarts_at_some_of_the_steps() -> None:
+    """At a chance of .5, of the steps 1 to 5."""
+    task = at.problem()
+    coins = [Draw(task, SEED, k).integer(COIN) < COIN / 2 for k in range(6)]
+    assert set(coins[1:]) == {True, False}
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
+@pytest.mark.parametrize("clip", [None, 0.02])
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_spaba(chance: float, clip: float | None, case: str, batch: int | None) -> None:
+    """PAGE (Li et al., 2021, Algorithm 1): the gradient of all the data at the first step and then
+    with probability p; else the last estimate plus the difference of one batch's gradients at this
+    point and at the one before. v has a rate of its own, and its coordinates a bound."""
+    task = bilevel.CASES[case]()
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        points: list[Point] = [(at.X0, at.Y0, torch.zeros(at.Q).double())]
+        moves = torch.zeros(at.P + 2 * at.Q).double()
+        for k in range(6):
+            draw = draws(k)
+            if k == 0 or draw.integer(COIN) < chance * COIN:
+                moves = directions(points[-1], draw.f(), draw.g())
+            else:
+                xi, zeta = draw.f(batch), draw.g(batch)
+                now, before = (directions(p, xi, zeta) for p in (points[-1], points[-2]))
+                moves = moves + (now - before)
+            d_x, d_y, d_v = moves.split([at.P, at.Q, at.Q])
+            x, y, v = points[-1]
+            x, y, v = (
+                at.in_x(task, x - OUTER_LR * d_x),
+                at.in_y(task, y - INNER_LR * d_y),
+                v - ETA * d_v,
+            )
+            if clip is not None:
+                assert k == 0 or float(v.abs().max()) > clip
+                v = torch.tensor([max(-clip, min(clip, float(c))) for c in v], dtype=torch.float64)
+            points.append((x, y, v))
+            yield *points[-1], d_x
+
+    method = spaba(OUTER_LR, INNER_LR, ETA, chance, clip, batch)
+    bilevel.assert_same_path(task, method, by_hand, ("x", "y", "v"), steps=6, seed=SEED)

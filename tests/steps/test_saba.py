@@ -35,8 +35,8 @@ class Table:
 
 
 @pytest.mark.parametrize("case", ["free", "held", "fewer above"])
-@pytest.mark.parametrize("blocks", [1, 3, 8])
-def test_saba(blocks: int, case: str) -> None:
+@pytest.mark.parametrize(("blocks", "upper_blocks"), [(1, None), (3, None), (8, None), (8, 3)])
+def test_saba(blocks: int, upper_blocks: int | None, case: str) -> None:
     """D_z = g_y, D_v = g_yy v - f_y, D_x = f_x - g_xy v, where each of the five is SAGA's.
 
     The tables are filled at the first step, and one random block of each level is renewed at every
@@ -44,10 +44,9 @@ def test_saba(blocks: int, case: str) -> None:
     blocks each has been met again.
     """
     task = bilevel.CASES[case]()
-    rng = torch.Generator()
-    above, below = (
-        cut(draw(rng, 0, None), blocks) for draw in (task.data.draw_upper, task.data.draw_lower)
-    )
+    rng, many = torch.Generator(), upper_blocks or blocks
+    above = cut(task.data.draw_upper(rng, 0, None), many)
+    below = cut(task.data.draw_lower(rng, 0, None), blocks)
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         x, y, v = at.X0, at.Y0, torch.zeros(at.Q).double()
@@ -57,7 +56,7 @@ def test_saba(blocks: int, case: str) -> None:
         g_xy = Table(below, [at.g_xy(x, y, rows) @ v for rows in below])
         for k in range(10):
             draw = draws(k)
-            i, j = draw.integer(blocks), draw.integer(blocks)
+            i, j = draw.integer(many), draw.integer(blocks)
             d_y = g_y.estimate(j, at.g_y(x, y, below[j]))
             d_v = g_yy.estimate(j, at.g_yy(x, y, below[j]) @ v)
             d_v = d_v - f_y.estimate(i, at.f_y(x, y, above[i]))
@@ -67,5 +66,5 @@ def test_saba(blocks: int, case: str) -> None:
             v = v - 0.3 * d_v
             yield x, y, v, d_x
 
-    method = saba(0.1, 0.3, blocks)
+    method = saba(0.1, 0.3, blocks, upper_blocks)
     bilevel.assert_same_path(task, method, by_hand, ("x", "y", "v"), steps=10)
