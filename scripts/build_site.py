@@ -29,7 +29,7 @@ MENU = {
     "Start": ["install", "solve", "packages"],
     "Use": ["running", "terminal", "sweeps", "optuna", "run_folder", "tables", "gpu"],
     "What there is": ["methods", "problems", "settings", "method_settings", "problem_settings"],
-    "What was found": ["findings", "claims", "speed"],
+    "What was found": ["findings", "league", "claims", "speed"],
     "Carry on": ["adding", "architecture", "testing", "contributing", "changelog", "security",
                  "code_of_conduct"],
     "API": [],

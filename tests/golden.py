@@ -27,7 +27,15 @@ from torch import Tensor
 
 from bench.core.algorithm import Algorithm
 from bench.core.loop import run
-from bench.core.settings import BadSetting, build, check_settings, locate, parameters, version_of
+from bench.core.settings import (
+    TUNING,
+    BadSetting,
+    build,
+    check_settings,
+    locate,
+    parameters,
+    version_of,
+)
 from bench.core.task import Context, Task
 from bench.numerics.descent import gd
 from bench.numerics.sets import l2_ball
@@ -231,7 +239,7 @@ def defaults() -> dict[str, Any]:
 
 def settings() -> dict[str, str]:
     """A digest of what each yaml of a task, a method, a pair or an experiment says, but for the
-    modules of its functions."""
+    modules of its functions and a method's search space, which decides no run."""
     groups = ("algorithm", "task", "task/data", "descent", "tuned", "experiment")
     return {
         name: hashlib.sha256(json.dumps(unplaced(node), sort_keys=True).encode()).hexdigest()[:16]
@@ -240,10 +248,10 @@ def settings() -> dict[str, str]:
 
 
 def unplaced(node: Any) -> Any:
-    """A configuration whose functions have no modules."""
+    """A configuration whose functions have no modules, without a search space."""
     if not isinstance(node, dict):
         return node
-    found = {key: unplaced(value) for key, value in node.items()}
+    found = {key: unplaced(value) for key, value in node.items() if key != TUNING}
     if "_target_" in found:
         found["_target_"] = found["_target_"].rpartition(".")[2]
     return found

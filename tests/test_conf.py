@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from bench.core.settings import BadSetting, check_settings, locate
+from bench.core.settings import TUNING, BadSetting, check_settings, locate
 from bench.runs.launch import complete
 from bench.runs.name import name
 
@@ -73,7 +73,7 @@ def test_a_yaml_lists_every_argument_of_its_function(group: str) -> None:
         for part in group.split("/"):
             node = node[part]
         names = set(inspect.signature(locate(node["_target_"], stem)).parameters) - {"context"}
-        assert set(node) - {"_target_"} == names, stem
+        assert set(node) - {"_target_", TUNING} == names, stem
 
 
 def test_the_name_is_of_what_is_computed_not_of_how() -> None:

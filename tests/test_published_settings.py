@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from bench.core.settings import TUNING
+
 CONF = Path(__file__).parent.parent / "conf"
 
 # BOME, section 6: eta .5, T 10, phi = eta |grad q|^2, alpha = xi, plain descent; A.1, A.2: step .05
@@ -157,9 +159,9 @@ EXPERIMENTS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def written(group: str, name: str) -> dict[str, Any]:
-    """What a yaml says, before it is composed."""
+    """What a yaml says, before it is composed, but for a method's search space."""
     found: Any = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"))
-    return dict(found)
+    return {key: value for key, value in found.items() if key != TUNING}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

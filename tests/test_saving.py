@@ -23,7 +23,7 @@ from bench.core.settings import BadSetting
 from bench.core.task import Best
 from bench.reproduce.histories import thin_rows
 from bench.runs import checkpoint
-from bench.runs.environment import _cpu, differences, environment_of, shares_time
+from bench.runs.environment import differences, environment_of, processor, shares_time
 from bench.runs.files import (
     read_json,
     read_yaml,
@@ -367,7 +367,7 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
         },
         "version": version("bilevel-bench"),
         "git": about.commit(),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": None,
         "cuda": None,
@@ -387,12 +387,12 @@ def test_an_environment_with_a_gpu_names_it(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_processor_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "processor\t: 0\nmodel name\t: Some CPU: 3 GHz \nmodel name\t: Another\n"
     monkeypatch.setattr(Path, "read_text", lambda self: lines)
-    assert _cpu.__wrapped__() == "Some CPU: 3 GHz"
+    assert processor.__wrapped__() == "Some CPU: 3 GHz"
     monkeypatch.setattr(Path, "read_text", lambda self: "processor: 0\n")
     monkeypatch.setattr(platform, "processor", lambda: "a processor")
-    assert _cpu.__wrapped__() == "a processor"
+    assert processor.__wrapped__() == "a processor"
     monkeypatch.setattr(platform, "processor", lambda: "")
-    assert _cpu.__wrapped__() == platform.machine() != ""
+    assert processor.__wrapped__() == platform.machine() != ""
 
 
 def test_what_changed_between_two_environments() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.core.settings import TUNING
+
 CONF = Path(__file__).parent.parent / "conf"
 
 # stocBiO's code for newsgroups (T, hessian_q, inner_mu) and the deterministic methods of its figure
@@ -70,9 +72,9 @@ SECOND_RATE = {
 
 
 def written(group: str, name: str) -> dict[str, Any]:
-    """A yaml as it stands."""
+    """A yaml as it stands, but for a method's search space."""
     values: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
-    return values
+    return {key: value for key, value in values.items() if key != TUNING}
 
 
 def assert_defaults(target: str, expected: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]  # a momentum or a decay
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+TUNING = "tuning"  # what a method's yaml says of its search space; no argument of its function
 MOST = 2**53  # what JSON and float64 carry exactly, and int64 with room to spare
 
 
@@ -58,8 +59,8 @@ def check_settings(
     """`node` with every default filled in and every value of its declared type.
 
     path: where the node stands in the configuration, for messages. wants: the type that the node's
-    `_target_` must return. given: parameters that the caller of `build` supplies itself.
-    Raises BadSetting.
+    `_target_` must return. given: parameters that the caller of `build` supplies itself. A method's
+    search space, under the key `tuning`, is left out: it decides no run. Raises BadSetting.
     """
     if not isinstance(node, dict) or "_target_" not in node:
         raise BadSetting(f"{path}={node}: expected a group with _target_, as in conf/")
@@ -70,7 +71,7 @@ def check_settings(
     if wants is not None and returns is not wants:
         kind = getattr(wants, "__name__", wants)
         raise BadSetting(f"{path}._target_={target}: does not give a {kind}")
-    values = {key: value for key, value in node.items() if key != "_target_"}
+    values = {key: value for key, value in node.items() if key not in ("_target_", TUNING)}
     nested: dict[str, Any] = {}
     fields: dict[str, Any] = {}
     for name, default in parameters(function):

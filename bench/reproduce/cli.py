@@ -17,7 +17,7 @@ from rich.text import Text
 from bench import about
 from bench.core.packages import listed
 from bench.core.settings import BadSetting
-from bench.reproduce import campaign_commands, judge_commands, run_commands
+from bench.reproduce import campaign_commands, judge_commands, league_commands, run_commands
 from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book, load_names
 from bench.reproduce.options import (
@@ -357,6 +357,7 @@ app.command()(campaign_commands.todo)
 app.command()(campaign_commands.campaign)
 app.command()(judge_commands.coverage)
 app.command()(judge_commands.rejudge)
+app.add_typer(league_commands.app, name="league")
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.reproduce import speed
 from bench.reproduce.front import front_parts, read_front
 from bench.reproduce.highlights import highlights_text, read_highlights
+from bench.reproduce.league.written import league_files, league_findings
 from bench.reproduce.papers import load_papers
 from bench.reproduce.readme import (
     coverage_text,
@@ -19,6 +20,7 @@ from bench.reproduce.scaling_picture import draw_scaling
 from bench.reproduce.specs import Book
 
 FINDINGS = Path("docs/findings.md")
+LEAGUE = Path("docs/league.md")
 PICTURE = Path("docs/published.svg")
 SCALING = Path("docs/scaling.svg")
 
@@ -44,7 +46,8 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
 
     top: the folder with README.md and docs/. README.md and the picture are written only for a
     folder of specs that has a readme.yaml, docs/speed.md only if there are records of speed, and
-    its picture only if one of these is by size.
+    its picture only if one of these is by size, what the league found only if there is a
+    docs/league.md.
 
     Raises BadSetting for a file that lacks the comment lines around a part, for a record that is
     refused, and for what a yaml names and no record has.
@@ -52,10 +55,11 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
     claims = results / "README.md"
     page = top / FINDINGS
     link = os.path.relpath(claims, page.parent)
-    fresh = {
-        claims: findings_page(book, results),
-        page: replace_parts(page, findings_parts(book, results, specs, link)),
-    }
+    parts, league = findings_parts(book, results, specs, link), {}
+    if (top / LEAGUE).is_file():
+        parts = {**parts, "league": league_findings(results)}
+        league = league_files(top / LEAGUE, results)
+    fresh = {claims: findings_page(book, results), page: replace_parts(page, parts), **league}
     if (results / "speed").is_dir():
         file = top / "docs" / "speed.md"
         fresh[file] = replace_parts(file, {"speed": speed.speed_tables(results)})
@@ -64,8 +68,8 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
             fresh[top / SCALING] = drawn[-1]
     if front := read_front(specs):
         found = list(read_findings(book, results))
-        parts = front_parts(front, load_papers(specs), read_highlights(specs), book, found)
+        first = front_parts(front, load_papers(specs), read_highlights(specs), book, found)
         file = top / "README.md"
-        fresh[file] = replace_parts(file, {"papers": parts.papers, "surprises": parts.surprises})
-        fresh[top / PICTURE] = parts.picture
+        fresh[file] = replace_parts(file, {"papers": first.papers, "surprises": first.surprises})
+        fresh[top / PICTURE] = first.picture
     return fresh

@@ -35,7 +35,7 @@ def environment_of(
         "packages": {**dict(_packages()), **outside},
         "version": about.version(),
         "git": about.commit(),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,
@@ -65,7 +65,8 @@ def _packages() -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _cpu() -> str:
+def processor() -> str:
+    """The processor's name, as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if "model name" in line)

@@ -1,0 +1,159 @@
+"""What the league keeps of a method: results/league/<track>/<method>.json, its record there."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from pydantic import ValidationError
+
+from bench import about
+from bench.core.settings import BadSetting
+from bench.reproduce.league.rules import Entrant, Track, first_line
+from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
+from bench.reproduce.league.trials import Progress, Row, Status, cases
+from bench.reproduce.places import PACKAGED, RESULTS
+from bench.reproduce.schema import StrictModel
+from bench.runs.environment import processor
+from bench.runs.files import read_small, write_whole
+from bench.runs.name import hash_of
+
+MOST_BYTES = 20_000_000
+
+
+class Trials(StrictModel):
+    """The trials of a method on a task, in their order: what became of each, and what it took.
+
+    work: in the track's unit, of those that reached the target. reasons: of those that have one,
+    each once.
+    """
+
+    status: Sequence[Status]
+    work: Sequence[float | None]
+    reasons: Sequence[str]
+
+
+class TaskEntry(StrictModel):
+    """A method on a task. rules: the digest of the rules and targets that its runs are for.
+
+    chosen: the number of the best trial. runs: the scored ones, by seed. memory_mb: the most that
+    its runs took beyond an idle process; None: not measured.
+    """
+
+    rules: str
+    trials: Trials
+    chosen: int
+    runs: Sequence[Row]
+    memory_mb: float | None
+
+
+class Entry(StrictModel):
+    """A method's entry in a track.
+
+    package: the one that it is from; None: this suite. first_order: it promises to take no second
+    derivative. command: makes the entry again. made, commit, torch, processor: when and with what
+    the record was written.
+    """
+
+    track: str
+    method: str
+    package: str | None
+    first_order: bool
+    command: str
+    made: str
+    commit: str | None
+    torch: str
+    processor: str
+    tasks: Mapping[str, TaskEntry]
+
+
+class Standing(NamedTuple):
+    """What is there of an entry. done, asked: runs."""
+
+    done: int
+    asked: int
+
+
+def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> Standing:
+    """How many runs of a method on a task are there, and how many are asked for."""
+    trials, scored = cases(entered, targets, progress.rows)
+    done = sum(case.key in progress.rows for case in [*trials, *scored])
+    return Standing(done, entered.track.trials + entered.track.seeds)
+
+
+def task_entry(entered: Entrant, targets: TaskTargets, progress: Progress) -> TaskEntry:
+    """A method on a task, all of whose runs are there."""
+    trials, scored = cases(entered, targets, progress.rows)
+    rows = [progress.rows[case.key] for case in trials]
+    chosen = next(k for k, row in enumerate(rows) if dict(row.settings) == scored[0].settings)
+    unit = entered.track.unit
+    return TaskEntry(
+        rules=digest_of(targets),
+        trials=Trials(
+            status=[row.status for row in rows],
+            work=[row.work(unit) if row.status == "reached" else None for row in rows],
+            reasons=list(dict.fromkeys(row.reason for row in rows if row.reason)),
+        ),
+        chosen=chosen,
+        runs=[progress.rows[case.key] for case in scored],
+        memory_mb=progress.memory_mb,
+    )
+
+
+def digest_of(targets: TaskTargets) -> str:
+    """A digest of a task's rules and targets: entries with the same one can be compared."""
+    return hash_of(targets.model_dump())
+
+
+def make_entry(
+    track: str, method: str, package: str | None, first_order: bool, tasks: Mapping[str, TaskEntry]
+) -> Entry:
+    """The record of an entry, with what it was made by."""
+    commit = about.commit()
+    return Entry(
+        track=track,
+        method=method,
+        package=package,
+        first_order=first_order,
+        command=f"reproduce league run --track {track} --method {method}",
+        made=datetime.now(UTC).date().isoformat(),
+        commit=None if commit is None else commit["commit"],
+        torch=torch.__version__,
+        processor=processor(),
+        tasks=tasks,
+    )
+
+
+def write_entry(found: Entry, results: Path) -> Path:
+    """Write the record of an entry; gives the file's path."""
+    file = results / FOLDER / found.track / f"{found.method}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, found.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+    return file
+
+
+def read_entries(track: str, results: Path) -> list[Entry]:
+    """The records of all entries in a track, by name; raises BadSetting for a damaged one."""
+    folder = results / FOLDER / track
+    if results == RESULTS and not folder.is_dir():
+        folder = PACKAGED / FOLDER / track
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        if file.name == FILE:
+            continue
+        try:
+            found.append(Entry.model_validate_json(read_small(file, MOST_BYTES)))
+        except (ValidationError, ValueError) as error:
+            raise BadSetting(f"{file} is damaged ({first_line(error)}): remove it") from None
+    return found
+
+
+def todays(entry: Entry, track: Track, targets: Targets) -> dict[str, TaskEntry]:
+    """The tasks of an entry whose rules and targets are those of today."""
+    return {
+        name: found
+        for name, found in entry.tasks.items()
+        if name in track.tasks and name in targets.tasks
+        if found.rules == digest_of(targets.tasks[name])
+    }

@@ -1,0 +1,297 @@
+"""What the records of the league say, in Markdown: docs/league.md, docs/findings.md, one method."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.core.settings import BadSetting
+from bench.reproduce.league import scores
+from bench.reproduce.league.entries import Entry, TaskEntry, read_entries, todays
+from bench.reproduce.league.rules import Track, read_track, track_names
+from bench.reproduce.league.scores import Array, Interval, Place
+from bench.reproduce.league.targets import Targets, read_targets
+from bench.reproduce.readme import markdown_table
+
+SHOWN = 5  # methods of a track in docs/findings.md
+NEXT = 3  # methods for a problem
+WORDS = {"calls": "calls", "samples": "samples", "cpu_seconds": "CPU seconds"}
+
+
+class Board(NamedTuple):
+    """A track with the entries that are complete by today's rules, and what is left out and why.
+
+    first_order: only entries are shown of methods that promise to take no second derivative.
+    """
+
+    name: str
+    track: Track
+    entries: dict[str, dict[str, TaskEntry]]
+    records: dict[str, Entry]
+    left_out: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The methods, by name."""
+        return list(self.entries)
+
+    def work(self, unit: str) -> Array:
+        """The work that each method took [methods, tasks, seeds]."""
+        return scores.work_table(self.entries, unit)
+
+    def places(self, unit: str) -> list[Place]:
+        """The place of each method, the best first."""
+        return scores.places(self.names, self.work(unit))
+
+    def only(self, wanted: Sequence[str]) -> "Board":
+        """The board with these methods alone."""
+        chosen = {name: self.entries[name] for name in wanted}
+        return self._replace(entries=chosen)
+
+    @property
+    def first_order(self) -> "Board":
+        """The board of the methods that promise to take no second derivative."""
+        chosen = [name for name in self.names if self.records[name].first_order]
+        return self.only(chosen)._replace(left_out=[])
+
+
+def make_board(name: str, track: Track, targets: Targets, entries: Sequence[Entry]) -> Board:
+    """The board of a track."""
+    complete, records, left_out = {}, {}, []
+    for entry in entries:
+        found = todays(entry, track, targets)
+        if len(found) == len(track.tasks):
+            complete[entry.method] = {task: found[task] for task in track.tasks}
+            records[entry.method] = entry
+        else:
+            missing = ", ".join(task for task in track.tasks if task not in found)
+            left_out.append(f"{entry.method}: not by today's rules: {missing}; `{entry.command}`")
+    return Board(name, track, complete, records, left_out)
+
+
+def read_boards(folder: Path, results: Path, wanted: str | None = None) -> list[Board]:
+    """The board of each track that has targets, or of the one that is wanted.
+
+    Raises BadSetting if that has none, or if a record is damaged.
+    """
+    found = []
+    for name in [wanted] if wanted else track_names(folder):
+        track, targets = read_track(name, folder), read_targets(name, results)
+        if targets is not None:
+            found.append(make_board(name, track, targets, read_entries(name, results)))
+        elif wanted:
+            raise BadSetting(f"--track {name}: nothing is recorded in {results}")
+    return found
+
+
+def shown(found: Interval, form: str = ".2f") -> str:
+    """A number with its interval."""
+    return f"{found.value:{form}} [{found.low:{form}}, {found.high:{form}}]"
+
+
+def rank_text(found: Interval) -> str:
+    """A rank with its interval."""
+    return f"{found.value:g} [{found.low:.0f}, {found.high:.0f}]"
+
+
+def league_text(boards: Sequence[Board]) -> str:
+    """The marked part of docs/league.md."""
+    parts = [text for board in boards if len(board.entries) > 1 for text in board_parts(board)]
+    return "\n" + "\n".join(parts or ["Nothing is recorded yet.", ""])
+
+
+def board_parts(board: Board) -> Iterator[str]:
+    """Everything about a track: picture, table, what separates the methods, advice, failures."""
+    track = board.track
+    count = f"{len(board.entries)} methods, {len(track.tasks)} tasks, {track.seeds} scored seeds"
+    yield f"## {track.title}\n\n{track.about} {count}.\n"
+    alt = f"Performance profiles of the best methods of the track {board.name}"
+    yield f"![{alt}](league_{board.name}.svg)\n"
+    yield places_table(board)
+    yield halves_line(board)
+    yield f"![The share of good trials in {board.name}](league_{board.name}_tuning.svg)\n"
+    few = board.first_order
+    if 1 < len(few.entries) < len(board.entries):
+        yield f"### {track.title}, without second derivatives\n"
+        yield "The same runs, of the methods that promise to take none, against each other.\n"
+        yield places_table(few)
+    yield f"### {track.title}: which method for which problem\n"
+    yield advice_text(board)
+    yield failures_text(board)
+
+
+def places_table(board: Board) -> str:
+    """A row for each method: its place, its areas, how it is tuned, memory and failures."""
+    unit = board.track.unit
+    units = [unit, *(other for other in scores.UNITS if other != unit)]
+    areas = {
+        other: {place.method: place.area for place in board.places(other)} for other in units[1:]
+    }
+    rows = []
+    for place in board.places(unit):
+        tasks = board.entries[place.method]
+        tuned = scores.mean_interval([scores.sensitivity(found) for found in tasks.values()])
+        rows.append(
+            [
+                rank_text(place.rank),
+                str(place.group),
+                f"`{place.method}`",
+                shown(place.area),
+                *(shown(areas[other][place.method]) for other in units[1:]),
+                shown(place.reached),
+                shown(tuned),
+                memory_text(tasks),
+                str(count_failed(tasks)),
+            ]
+        )
+    head = [
+        "rank", "group", "method", *(f"area over {WORDS[other]}" for other in units),
+        "target reached", "good trials", "memory, MB", "failed",
+    ]  # fmt: skip
+    return markdown_table(head, rows)
+
+
+def memory_text(tasks: dict[str, TaskEntry]) -> str:
+    """The least and the most memory of a task's runs."""
+    known = [found.memory_mb for found in tasks.values() if found.memory_mb is not None]
+    return f"{min(known):.0f} to {max(known):.0f}" if known else "·"
+
+
+def count_failed(tasks: dict[str, TaskEntry]) -> int:
+    """How many runs, trials included, raised an exception, diverged or were killed."""
+    bad = ("failed", "diverged", "killed")
+    return sum(
+        status in bad
+        for found in tasks.values()
+        for status in [*found.trials.status, *(row.status for row in found.runs)]
+    )
+
+
+def halves_line(board: Board) -> str:
+    """Whether the intervals of ranks are honest."""
+    if board.track.seeds < 4:
+        return ""
+    found = scores.split_halves(board.work(board.track.unit))
+    share = 100 * found.overlapping / found.methods
+    return (
+        f"Split into two halves of the seeds, the rank intervals of {found.overlapping} of "
+        f"{found.methods} methods ({share:.0f}%) overlap.\n"
+    )
+
+
+def advice_text(board: Board) -> str:
+    """For each task the methods that reached its target with the least work."""
+    unit, work = board.track.unit, board.work(board.track.unit)
+    credit, lines = scores.credits(work), []
+    for k, (task, about) in enumerate(board.track.tasks.items()):
+        order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")[:NEXT]
+        best = [m for m in order if np.isfinite(work[m, k]).any()]
+        said = [task_phrase(board.names[m], work[m, k], WORDS[unit]) for m in best]
+        advice = f"take {'; then '.join(said)}" if said else "no method reached the target"
+        lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
+    return "\n".join(lines) + "\n"
+
+
+def task_phrase(method: str, work: Array, unit: str) -> str:
+    """What a method took on a task, over its seeds: the median with the least and the most."""
+    hits = np.sort(work[np.isfinite(work)])
+    spread = f"{np.median(hits):.3g} {unit} [{hits[0]:.3g}, {hits[-1]:.3g}]"
+    return f"`{method}` ({spread}, {len(hits)} of {len(work)} seeds)"
+
+
+def failures_text(board: Board) -> str:
+    """A line for each method with runs that failed, with the first reason; and what is left out."""
+    lines = []
+    for method, tasks in board.entries.items():
+        for task, found in tasks.items():
+            statuses = [*found.trials.status, *(row.status for row in found.runs)]
+            bad = sum(status in ("failed", "killed") for status in statuses)
+            if bad:
+                reasons = [*found.trials.reasons, *(row.reason for row in found.runs)]
+                first = next(reason for reason in reasons if reason)
+                lines.append(f"- `{method}` on `{task}`: {bad} runs: {first}")
+    lines += [f"- {line}" for line in board.left_out]
+    if not lines:
+        return ""
+    return "Runs that raised or were killed, and entries left out:\n\n" + "\n".join(lines) + "\n"
+
+
+def findings_text(boards: Sequence[Board]) -> str:
+    """The marked part of docs/findings.md: the best of each track, and what separates them."""
+    parts = []
+    for board in boards:
+        if len(board.entries) < 2:
+            continue
+        best = [place.method for place in board.places(board.track.unit)[:SHOWN]]
+        parts.append(f"**{board.track.title}.** {separation(board, best)}\n")
+        parts.append(places_table(board.only(best)))
+        parts.append(
+            "Areas and ranks are of these methods against each other. *Repeat it.* "
+            + ", ".join(f"`{board.records[name].command}`" for name in best)
+            + ".\n"
+        )
+    return "\n" + "\n".join(parts or ["Nothing is recorded yet.", ""])
+
+
+def separation(board: Board, best: Sequence[str]) -> str:
+    """In words, which of the best methods can be told apart, and where they differ most."""
+    unit = board.track.unit
+    places = {place.method: place for place in board.places(unit)}
+    first = places[best[0]]
+    alike = [name for name in best[1:] if places[name].group == first.group]
+    said = (
+        f"Of {len(board.entries)} methods `{first.method}` has the largest area over "
+        f"{WORDS[unit]}, {shown(first.area)}"
+    )
+    listed = ", ".join(f"`{name}`" for name in alike)
+    said += f"; {listed} cannot be told apart from it. " if alike else ". "
+    credit = scores.credits(board.work(unit)).mean(axis=2)
+    numbers = [board.names.index(name) for name in best]
+    spread = np.ptp(credit[numbers], axis=0)
+    k = int(spread.argmax())
+    task = list(board.track.tasks)[k]
+    high, low = (best[int(f(credit[numbers, k]))] for f in (np.argmax, np.argmin))
+    work = board.work(unit)
+    phrases = [
+        task_phrase(name, work[board.names.index(name), k], WORDS[unit])
+        if np.isfinite(work[board.names.index(name), k]).any()
+        else f"`{name}`, which never reached the target"
+        for name in (high, low)
+    ]
+    most = f"What separates these {len(best)} most is `{task}`"
+    return f"{said}{most}: {phrases[0]} against {phrases[1]}."
+
+
+def method_text(board: Board, method: str) -> str:
+    """One method against all others; raises BadSetting if it has no complete entry."""
+    if method not in board.entries:
+        known = ", ".join(board.names) or "none"
+        raise BadSetting(f"--method {method}: no complete entry in {board.name}; there is {known}")
+    unit, work = board.track.unit, board.work(board.track.unit)
+    own = work[board.names.index(method)]
+    place = next(place for place in board.places(unit) if place.method == method)
+    rows = []
+    for k, task in enumerate(board.track.tasks):
+        credit = scores.credits(work)[:, k].mean(axis=1)
+        best = int(credit.argmax())
+        hits = np.isfinite(own[k])
+        found = board.entries[method][task]
+        settings = ", ".join(f"{key}={value}" for key, value in found.runs[0].settings.items())
+        rows.append(
+            [
+                f"`{task}`",
+                task_phrase(method, own[k], WORDS[unit]) if hits.any() else "never",
+                task_phrase(board.names[best], work[best, k], WORDS[unit])
+                if np.isfinite(work[best, k]).any()
+                else "never",
+                f"{scores.sensitivity(found):.2f}",
+                settings,
+            ]
+        )
+    head = ["task", "work to the target", "least of all", "good trials", "chosen settings"]
+    return (
+        f"# {method} in {board.name}\n\nRank {rank_text(place.rank)} of {len(board.entries)}, "
+        f"area over {WORDS[unit]} {shown(place.area)}. "
+        f"Repeat it: `{board.records[method].command}`.\n\n" + markdown_table(head, rows)
+    )

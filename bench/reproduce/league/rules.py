@@ -1,0 +1,289 @@
+"""The rules of a track, and the runs that they ask of a method: conf/league/*.yaml, docs/league.md.
+
+A track names its tasks, the unit in which work is limited and compared, and its tuning budget. A
+method's yaml says under `tuning` what is searched. Nothing else decides a run of the league.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import Field, TypeAdapter, ValidationError
+
+from bench.core.algorithm import Algorithm
+from bench.core.packages import package_of
+from bench.core.settings import TUNING, BadSetting, check_settings
+from bench.core.task import Task
+from bench.core.work import Unit
+from bench.reproduce.schema import StrictModel
+from bench.runs.name import describe_node
+
+TRIED = 1000  # the seed of the trials; those that are scored are 0, 1, ...
+Precision = Literal["float32", "float64"]
+Scalar = bool | int | float | str
+# what a step size is told in: the task's unit for x, that for y, or their ratio
+Scale = Literal["x", "y", "x/y"]
+
+
+class Logarithmic(StrictModel):
+    """Numbers between two, evenly spread in logarithm; of: the unit of the task they are in."""
+
+    log: tuple[float, float]
+    of: Scale | None = None
+
+
+class Chosen(StrictModel):
+    """One of some values."""
+
+    choice: Annotated[tuple[Scalar, ...], Field(min_length=1)]
+
+
+Space = Mapping[str, Logarithmic | Chosen]
+SPACE: TypeAdapter[dict[str, Logarithmic | Chosen]] = TypeAdapter(dict[str, Logarithmic | Chosen])
+
+
+class Steps(StrictModel):
+    """In which order of magnitude step sizes on x and on y lie."""
+
+    x: Annotated[float, Field(gt=0)] = 1.0
+    y: Annotated[float, Field(gt=0)] = 1.0
+
+    def of(self, scale: Scale | None) -> float:
+        """The factor of a step size that is told in this unit."""
+        return {None: 1.0, "x": self.x, "y": self.y, "x/y": self.x / self.y}[scale]
+
+
+class Reference(StrictModel):
+    """What sets a task's target outside the competition.
+
+    value: the least value of the metric, which is known. optimum: it is the metric at the task's
+    own solution in closed form. method, set, rounds: it is the least value in a run of this method,
+    which sees all data, over so many steps.
+    """
+
+    value: float | None = None
+    optimum: bool = False
+    method: str | None = None
+    set: Mapping[str, Scalar] = {}
+    rounds: int = 0
+
+
+class TrackTask(StrictModel):
+    """A task of a track.
+
+    about: which problems it stands for, as the end of "If your problem has".
+
+    task, set, data: the choice of conf/task, its settings and, where it has such, its data set.
+    metric: what is to become small. within: a run has reached the target when no more than this
+    share of the way from the start to the reference is left. steps: the units of step sizes. most:
+    the limit of work, if it is not the track's. dtype: of all numbers.
+    """
+
+    about: str
+    task: str
+    set: Mapping[str, Any] = {}
+    data: str | None = None
+    metric: str
+    within: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    reference: Reference = Reference()
+    steps: Steps = Steps()
+    most: int | None = None
+    dtype: Precision = "float64"
+
+
+class Track(StrictModel):
+    """A track: its tasks by name, its limits and its tuning budget.
+
+    unit: of the work that is limited, by which the best trial is chosen. batches: the sizes of
+    minibatches that are searched; none: all the data. most, cpu_seconds, memory_gb: where a run
+    ends. methods: those that are entered without being named.
+    """
+
+    title: str
+    about: str
+    unit: Unit
+    batches: tuple[int, ...] = ()
+    most: Annotated[int, Field(ge=1)]
+    cpu_seconds: Annotated[float, Field(gt=0)] = 60.0
+    memory_gb: Annotated[float, Field(gt=0)] = 4.0
+    trials: Annotated[int, Field(ge=1)] = 32
+    seeds: Annotated[int, Field(ge=1)] = 10
+    methods: tuple[str, ...]
+    tasks: Mapping[str, TrackTask]
+
+    def limit_of(self, task: str) -> int:
+        """The work after which a run on this task ends."""
+        return self.tasks[task].most or self.most
+
+
+class Entrant(NamedTuple):
+    """A method on a task of a track: both configurations as they were composed, and the space."""
+
+    track: Track
+    name: str  # of the track
+    task: str
+    method: str
+    configuration: Any
+    space: Space
+    package: str | None
+
+
+def own_tracks() -> Path:
+    """The folder with this project's tracks."""
+    return Path(str(files("conf"))) / "league"
+
+
+def track_names(folder: Path) -> list[str]:
+    """The tracks that a folder has."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+@cache
+def read_track(name: str, folder: Path) -> Track:
+    """The track of this name; raises BadSetting for one that is not there or not right."""
+    file = folder / f"{name}.yaml"
+    if not file.is_file():
+        known = ", ".join(track_names(folder)) or "none"
+        raise BadSetting(f"--track {name}: no such track; there is {known}")
+    try:
+        return Track.model_validate_json(json.dumps(yaml.safe_load(file.read_text())))
+    except (ValidationError, yaml.YAMLError) as error:
+        raise BadSetting(f"conf/league/{file.name}: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """What is wrong with a yaml, in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return " ".join(str(error).split())
+
+
+def read_space(method: str, node: Mapping[str, Any]) -> Space:
+    """The search space that a method's yaml declares; raises BadSetting."""
+    where = f"conf/algorithm/{method}.yaml: {TUNING}"
+    declared = node.get(TUNING)
+    if not declared:
+        raise BadSetting(
+            f"{where}: it says nothing of what is searched: write for example "
+            f"{TUNING}: {{outer_lr: {{log: [0.01, 10], of: x}}, T: {{choice: [1, 10]}}}}"
+        )
+    try:
+        space = SPACE.validate_json(json.dumps(declared), strict=True)
+    except ValidationError as error:
+        wrong = first_line(error)
+        raise BadSetting(f"{where}: {wrong}; write {{log: [a, b]}} or {{choice: [..]}}") from None
+    for key, part in space.items():
+        if key not in node:
+            raise BadSetting(f"{where}.{key}: the method has no such setting")
+        if isinstance(part, Logarithmic) and not 0 < part.log[0] < part.log[1]:
+            raise BadSetting(f"{where}.{key}: write log: [a, b] with 0 < a < b")
+    return space
+
+
+def entrant(track: Track, name: str, task: str, method: str, tuned: bool = True) -> Entrant:
+    """A method on a task of a track; raises BadSetting if there is no such method.
+
+    tuned: False for a reference, whose settings are given and which sees all data.
+    """
+    about = track.tasks[task]
+    chosen = [f"+task={about.task}", f"+algorithm={method}"]
+    chosen += [f"task/data={about.data}"] if about.data else []
+    most = track.limit_of(task)
+    try:
+        with initialize_config_module("conf", version_base="1.3"):
+            found: Any = compose(overrides=[*chosen, "+seed=0", f"+run={{steps: {most}}}"])
+    except HydraException as error:
+        line = " ".join(str(error).split())
+        raise BadSetting(f"--method {method}, task {about.task}: {line}") from None
+    OmegaConf.set_struct(found, False)
+    for key, value in about.set.items():
+        OmegaConf.update(found, f"task.{key}", value)
+    plain: Any = OmegaConf.to_container(found.algorithm, resolve=False)
+    space: dict[str, Logarithmic | Chosen] = {}
+    if tuned:
+        space |= read_space(method, plain)
+    if "batch" in plain:
+        found.algorithm.batch = None
+        if track.batches and tuned:
+            space["batch"] = Chosen(choice=track.batches)
+    package = package_of(plain["_target_"])
+    return Entrant(
+        track, name, task, method, found, space, None if package is None else package.name
+    )
+
+
+def configured(entered: Entrant, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The task's and the method's configuration for a run, every setting checked.
+
+    Raises BadSetting.
+    """
+    found = entered.configuration.copy()
+    found.seed = seed
+    for key, value in settings.items():
+        OmegaConf.update(found, f"algorithm.{key}", value)
+    try:
+        plain: Any = OmegaConf.to_container(found, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise BadSetting(" ".join(str(error).split())) from None
+    return {
+        "task": check_settings(plain["task"], "task", Task, given=("context",)),
+        "algorithm": check_settings(plain["algorithm"], "algorithm", Algorithm),
+    }
+
+
+def trial_settings(entered: Entrant, number: int) -> dict[str, Scalar]:
+    """The settings of trial `number` (from 0): a point of an additive sequence in the space.
+
+    The sequence is that of Roberts (2018): multiples of the powers of 1 / phi, where phi is the
+    root above 1 of phi^(d + 1) = phi + 1, in d dimensions. It fills the space evenly at any length.
+    """
+    names = sorted(entered.space)
+    phi = 2.0
+    for _ in range(60):
+        phi = (1 + phi) ** (1 / (len(names) + 1))
+    units = entered.track.tasks[entered.task].steps
+    return {
+        name: value_at(entered.space[name], (0.5 + (number + 1) * phi ** -(k + 1)) % 1, units)
+        for k, name in enumerate(names)
+    }
+
+
+def value_at(part: Logarithmic | Chosen, share: float, units: Steps) -> Scalar:
+    """The value of a setting so far along its space; share: in [0, 1)."""
+    if isinstance(part, Chosen):
+        return part.choice[int(share * len(part.choice))]
+    low, high = part.log
+    return float(f"{low * (high / low) ** share * units.of(part.of):.4g}")
+
+
+def rules_of(entered: Entrant) -> str:
+    """A digest of all that decides what is asked of any method on this task.
+
+    A record whose digest is another one was made by other rules.
+    """
+    track = entered.track
+    about = track.tasks[entered.task]
+    task = configured(entered, TRIED, {})["task"]
+    meaning = {
+        "task": describe_node(task),
+        "metric": about.metric,
+        "target": [about.within, about.reference.model_dump()],
+        "steps": about.steps.model_dump(),
+        "limit": [track.unit, track.limit_of(entered.task), track.cpu_seconds],
+        "batches": track.batches,
+        "dtype": about.dtype,
+        "trials": track.trials,
+        "seeds": track.seeds,
+    }
+    text = json.dumps(meaning, sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,224 @@
+"""Enters methods in a track: makes the runs that are missing, and writes the records.
+
+A method's runs on a task are made by a process of their own, so that their memory is known and a
+method that the system kills takes nothing else with it.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import connection, get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from bench.core.algorithm import Algorithm
+from bench.core.settings import BadSetting, build
+from bench.reproduce.league.entries import (
+    Entry,
+    Standing,
+    count_runs,
+    make_entry,
+    task_entry,
+    write_entry,
+)
+from bench.reproduce.league.rules import TRIED, Entrant, Track, configured, entrant, rules_of
+from bench.reproduce.league.targets import Targets
+from bench.reproduce.league.trials import (
+    Progress,
+    Row,
+    Work,
+    add_line,
+    make_apart,
+    make_missing,
+    missing,
+    read_progress,
+    reason_killed,
+    refuse,
+)
+from bench.runs import lock
+from bench.sweeps.workers import die_with
+
+ROWS = ".league"  # below the folder of runs
+
+
+@dataclass(frozen=True)
+class League:
+    """A track with its targets, and where its files are.
+
+    folder: of the tracks' yamls. root: of runs. results: of records. data: of data sets. apart:
+    each task's runs have a process of their own; False: they are made here, for tests.
+    """
+
+    name: str
+    track: Track
+    folder: Path
+    targets: Targets
+    root: Path
+    results: Path
+    data: Path
+    apart: bool = True
+    tell: Callable[[str], None] = field(default=print)
+
+    def file(self, task: str, method: str) -> Path:
+        """Where the rows of a method on a task are."""
+        return self.root / ROWS / self.name / method / f"{task}.jsonl"
+
+    def work(self, task: str, method: str) -> Work:
+        """What a process needs to know to make a method's runs on a task."""
+        file, targets = self.file(task, method), self.targets.tasks[task]
+        return Work(self.name, self.folder, task, method, targets, self.data, file)
+
+    def entrant(self, task: str, method: str) -> Entrant:
+        """A method on a task of the track; raises BadSetting."""
+        return entrant(self.track, self.name, task, method)
+
+    def progress(self, task: str, method: str) -> Progress:
+        """What is there of a method on a task."""
+        return read_progress(self.file(task, method))
+
+
+def check_targets(league: League) -> None:
+    """Raise BadSetting if the targets are not those of today's rules."""
+    for task in league.track.tasks:
+        kept = league.targets.tasks.get(task)
+        today = rules_of(league.entrant(task, league.track.methods[0]))
+        if kept is None or kept.rules != today:
+            raise BadSetting(
+                f"{league.name}: the targets of {task} are not those of today's rules: write "
+                f"reproduce league targets --track {league.name}"
+            )
+
+
+def standing(league: League, method: str) -> Standing:
+    """How many runs of a method's entry are there, and how many are asked for."""
+    counts = [
+        count_runs(league.entrant(task, method), targets, league.progress(task, method))
+        for task, targets in league.targets.tasks.items()
+    ]
+    return Standing(sum(c.done for c in counts), sum(c.asked for c in counts))
+
+
+def enter(league: League, method: str, jobs: int = 1) -> Path:
+    """Make the runs of a method that are missing, and write its record; gives the record's file.
+
+    jobs: tasks at a time. Raises BadSetting if the method is not there or its space is refused,
+    and lock.Busy if another process is making its entry.
+    """
+    entrants = {task: league.entrant(task, method) for task in league.track.tasks}
+    for task, entered in entrants.items():
+        refuse(entered, league.targets.tasks[task])
+    with lock.hold(league.root / ROWS / league.name / method):
+        waiting = [
+            task for task, entered in entrants.items() if has_missing(league, entered, method)
+        ]
+        if league.apart:
+            make_together(league, waiting, method, jobs)
+        else:
+            for task in waiting:
+                make_missing(league.work(task, method))
+        return write_entry(entry_of(league, entrants, method), league.results)
+
+
+def has_missing(league: League, entered: Entrant, method: str) -> bool:
+    """Whether a run of a method on a task is still to be made."""
+    targets = league.targets.tasks[entered.task]
+    return next(missing(entered, targets, league.file(entered.task, method)), None) is not None
+
+
+def make_together(league: League, tasks: list[str], method: str, jobs: int) -> None:
+    """Make the runs of a method on these tasks, each task's in a process of its own."""
+    waiting, going = list(tasks), dict[str, BaseProcess]()
+    making = get_context("forkserver")  # a forked process of this one might lack torch's threads
+    making.set_forkserver_preload(["bench.reproduce.league.trials"])
+    try:
+        while waiting or going:
+            while waiting and len(going) < jobs:
+                task = waiting.pop(0)
+                going[task] = making.Process(target=work, args=(league.work(task, method),))
+                going[task].start()
+            connection.wait([process.sentinel for process in going.values()])
+            for task, process in list(going.items()):
+                if process.is_alive():
+                    continue
+                process.join()
+                del going[task]
+                if process.exitcode:
+                    note_killed(league, task, method, process.exitcode)
+                    waiting.append(task)
+                else:
+                    league.tell(f"{league.name} {method} {task}: {told(league, task, method)}")
+    finally:
+        for process in going.values():
+            process.terminate()
+            process.join()
+
+
+def work(task: Work) -> None:
+    """The main function of a process that makes a method's runs on a task.
+
+    It ends with the server that it was forked from, and that one with the process of the command.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the command ends this process
+    die_with(os.getppid())
+    try:
+        make_apart(task)
+    except (BadSetting, OSError) as error:
+        sys.exit(f"reproduce: {task.method} on {task.task}: {error}")
+
+
+def note_killed(league: League, task: str, method: str, code: int) -> None:
+    """Write the row of the run with which its process was killed.
+
+    Raises BadSetting if the process ended by itself: then not the method is wrong, but what it was
+    given.
+    """
+    if code > 0:
+        raise BadSetting(f"{method} on {task}: its process gave up, and said why above")
+    entered, targets = league.entrant(task, method), league.targets.tasks[task]
+    file = league.file(task, method)
+    case = next(missing(entered, targets, file))
+    row = Row(**case._asdict(), status="killed", reason=reason_killed(-code))
+    add_line(file, row.model_dump_json())
+
+
+def told(league: League, task: str, method: str) -> str:
+    """What became of a method on a task, in a few words."""
+    entered, targets = league.entrant(task, method), league.targets.tasks[task]
+    found = task_entry(entered, targets, league.progress(task, method))
+    tried = sum(status == "reached" for status in found.trials.status)
+    scored = sum(row.status == "reached" for row in found.runs)
+    return (
+        f"the target reached by {tried} of {len(found.trials.status)} trials and {scored} of "
+        f"{len(found.runs)} scored runs"
+    )
+
+
+def entry_of(league: League, entrants: Mapping[str, Entrant], method: str) -> Entry:
+    """The record of a method whose runs are all there."""
+    any_of = next(iter(entrants.values()))
+    settings = configured(any_of, TRIED, {})["algorithm"]
+    tasks = {
+        task: task_entry(entered, league.targets.tasks[task], league.progress(task, method))
+        for task, entered in entrants.items()
+    }
+    return make_entry(league.name, method, any_of.package, promises(settings), tasks)
+
+
+def promises(settings: dict[str, object]) -> bool:
+    """Whether a method promises to take no second derivative."""
+    algorithm: Algorithm = build(settings)
+    return algorithm.first_order
+
+
+def enter_all(league: League, methods: list[str], jobs: int) -> Iterator[Path]:
+    """Enter these methods, one after the other, and give the file of each record as it is written.
+
+    A method whose entry another process is making is left to that one.
+    """
+    for method in methods:
+        try:
+            yield enter(league, method, jobs)
+        except lock.Busy as error:
+            league.tell(str(error))

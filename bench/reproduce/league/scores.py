@@ -1,0 +1,173 @@
+"""Scores of a track's entries: performance profiles, their areas, ranks with bootstrap intervals.
+
+The performance profile of a method (Dolan and More, 2002) says for each factor r on how many
+problems the method took at most r times the work of the best one. A problem is a task at a seed.
+The area below it, over log r from 1 to `WIDEST`, is 1 for a method that is always the best, and 0
+for one that is always `WIDEST` times as costly or never reaches the target.
+
+Intervals are those of a bootstrap that draws tasks and, within each, seeds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.reproduce.league.entries import TaskEntry
+
+DRAWS, LEVEL = 2000, 0.95
+WIDEST = 32.0  # times the work of the best
+CLOSE = 1.1  # a trial within 10% of the best one
+UNITS = ("calls", "samples", "cpu_seconds")
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class Interval(NamedTuple):
+    """A number with its bootstrap interval at `LEVEL`."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A method's place in a track, in one unit of work.
+
+    area: below its profile. rank: 1 is the best. group: of methods that cannot be told apart from
+    the best of the group, numbered from 1. reached: the share of problems whose target it reached.
+    """
+
+    method: str
+    area: Interval
+    rank: Interval
+    group: int
+    reached: Interval
+
+
+def work_table(entries: Mapping[str, Mapping[str, TaskEntry]], unit: str) -> Array:
+    """The work that each method took [methods, tasks, seeds]; infinite if it missed the target.
+
+    entries: method -> task -> what was measured, all with the same tasks and seeds.
+    """
+    return np.array(
+        [
+            [[run.work(unit) for run in found.runs] for found in tasks.values()]
+            for tasks in entries.values()
+        ]
+    )
+
+
+def ratios(work: Array) -> Array:
+    """The work of each method over that of the best on each problem, shaped as `work`; infinite
+    where the method missed the target."""
+    best = work.min(axis=0)
+    reachable = np.isfinite(best)
+    return np.where(reachable, work / np.where(reachable, best, 1.0), np.inf)
+
+
+def credits(work: Array) -> Array:
+    """What each problem adds to the area below a method's profile, shaped as `work`: 1 for the
+    best, 0 beyond `WIDEST`."""
+    found = np.clip(ratios(work), 1.0, WIDEST)
+    return np.asarray(1 - np.log(found) / np.log(WIDEST))
+
+
+def profile(work: Array, factors: Sequence[float]) -> Array:
+    """The share of problems on which each method took at most these times the least work
+    [methods, factors]."""
+    flat = ratios(work).reshape(len(work), -1)
+    return np.stack([(flat <= factor).mean(axis=1) for factor in factors], axis=1)
+
+
+def draw_areas(credit: Array, draws: int = DRAWS, seed: int = 0) -> Array:
+    """The mean of each method's values [methods, tasks, seeds] in bootstrap samples of the tasks
+    and, within each, of seeds: [draws, methods]."""
+    methods, tasks, seeds = credit.shape
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(tasks, size=(draws, tasks, 1))
+    within = rng.integers(seeds, size=(draws, tasks, seeds))
+    return np.stack([credit[m][chosen, within].mean(axis=(1, 2)) for m in range(methods)], axis=1)
+
+
+def ranks(areas: Array) -> Array:
+    """The rank of each method by its area [..., methods]; equal areas share the mean rank."""
+    higher = (areas[..., None, :] > areas[..., :, None]).sum(axis=-1)
+    equal = (areas[..., None, :] == areas[..., :, None]).sum(axis=-1)
+    return np.asarray(higher + (equal + 1) / 2)
+
+
+def interval(value: float, draws: Array) -> Interval:
+    """A number with the interval that its draws have."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(value), float(low), float(high))
+
+
+def places(names: Sequence[str], work: Array) -> list[Place]:
+    """The place of each method, the best first. work: [methods, tasks, seeds]."""
+    credit = credits(work)
+    areas, drawn = credit.mean(axis=(1, 2)), draw_areas(credit)
+    order = np.argsort(-areas, kind="stable").tolist()
+    rank, drawn_ranks = ranks(areas), ranks(drawn)
+    group = groups(order, drawn)
+    hits = np.isfinite(work).astype(float)
+    shares, drawn_shares = hits.mean(axis=(1, 2)), draw_areas(hits)
+    return [
+        Place(
+            names[m],
+            interval(areas[m], drawn[:, m]),
+            interval(rank[m], drawn_ranks[:, m]),
+            group[k],
+            interval(shares[m], drawn_shares[:, m]),
+        )
+        for k, m in enumerate(order)
+    ]
+
+
+def groups(order: Sequence[int], drawn: Array) -> list[int]:
+    """The group of each method in this order: a method begins a new one if its area is below that
+    of the group's first with certainty. drawn: areas [draws, methods]."""
+    found: list[int] = []
+    first, number = order[0], 1
+    for m in order:
+        difference = drawn[:, first] - drawn[:, m]
+        if np.quantile(difference, (1 - LEVEL) / 2) > 0:
+            first, number = m, number + 1
+        found.append(number)
+    return found
+
+
+class Halves(NamedTuple):
+    """How many methods have rank intervals that overlap when the seeds are split in two halves."""
+
+    overlapping: int
+    methods: int
+
+
+def split_halves(work: Array) -> Halves:
+    """Rank intervals from the even seeds against those from the odd ones."""
+    both = []
+    for start in (0, 1):
+        credit = credits(work[:, :, start::2])
+        both.append(np.quantile(ranks(draw_areas(credit)), [0.025, 0.975], axis=0))
+    (low, high), (other_low, other_high) = both
+    overlaps = (low <= other_high) & (other_low <= high)
+    return Halves(int(overlaps.sum()), len(work))
+
+
+def sensitivity(entry: TaskEntry) -> float:
+    """The share of a method's trials on a task that took at most a tenth more work than the best
+    one; 0 if none reached the target."""
+    reached = [work for work in entry.trials.work if work is not None]
+    best = min(reached, default=0.0)
+    return sum(work <= CLOSE * best for work in reached) / len(entry.trials.work)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of at least one value, one for each task, with its bootstrap interval."""
+    numbers = np.array(values)
+    rng = np.random.default_rng(0)
+    drawn = numbers[rng.integers(len(numbers), size=(DRAWS, len(numbers)))].mean(axis=1)
+    return interval(float(numbers.mean()), drawn)

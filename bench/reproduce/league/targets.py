@@ -1,0 +1,163 @@
+"""The targets of a track: set by a closed form or a reference run, before any method is entered."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from bench.core.draw import generator
+from bench.core.loop import Diverged, ignore, run
+from bench.core.settings import BadSetting, build
+from bench.core.task import Context, Task
+from bench.reproduce.league.rules import (
+    TRIED,
+    Entrant,
+    Reference,
+    Track,
+    TrackTask,
+    configured,
+    entrant,
+    first_line,
+    rules_of,
+)
+from bench.reproduce.places import readable
+from bench.reproduce.schema import StrictModel
+from bench.runs import machine
+from bench.runs.files import read_small, write_whole
+
+FOLDER, FILE = "league", "targets.json"
+
+
+class Target(StrictModel):
+    """The metric at the start of a run, the least value that the reference found, and the value
+    that is to be reached."""
+
+    start: float
+    best: float
+    target: float
+
+
+class TaskTargets(StrictModel):
+    """The targets of a task. rules: the digest of the rules they are for. seeds: seed -> target;
+    the seed of the trials is `TRIED`."""
+
+    rules: str
+    seeds: Mapping[str, Target]
+
+
+class Targets(StrictModel):
+    """The targets of a track, by task."""
+
+    track: str
+    tasks: Mapping[str, TaskTargets]
+
+
+def seeds_of(track: Track) -> list[int]:
+    """The seed of the trials, and those that are scored."""
+    return [TRIED, *range(track.seeds)]
+
+
+def context_of(about: TrackTask, seed: int, data: Path) -> Context:
+    """What a task of a track is built for."""
+    return Context(seed=seed, dtype=getattr(torch, about.dtype), data_root=data)
+
+
+def make_target(entered: Entrant, seed: int, data: Path) -> Target:
+    """The target of a task at a seed; entered: the reference on this task. Raises BadSetting."""
+    about = entered.track.tasks[entered.task]
+    config = configured(entered, seed, about.reference.set)
+    task: Task = build(config["task"], context_of(about, seed, data))
+    with torch.no_grad():
+        x, y = task.init(generator(seed, "init"))
+        start = float(task.evaluate(x, y, 0)[about.metric])
+        best = least(task, config, about.reference, about.metric, seed)
+    if not best < start:
+        raise BadSetting(f"conf/league: tasks.{entered.task}: the reference ends at {best:g}")
+    target = best + about.within * (start - best)
+    return Target(start=start, best=best, target=target)
+
+
+def least(
+    task: Task, config: Mapping[str, Any], reference: Reference, metric: str, seed: int
+) -> float:
+    """The least value of the metric that the reference knows or finds."""
+    if reference.value is not None:
+        return reference.value
+    if reference.optimum:
+        assert task.report.optimum is not None
+        x, y = (task.report.optimum[key] for key in "xy")
+        return float(task.evaluate(x, y, 0)[metric])
+    found: list[float] = []
+    every = max(1, reference.rounds // 200)
+    try:
+        run(
+            task,
+            build(config["algorithm"]),
+            seed=seed,
+            steps=reference.rounds,
+            every=every,
+            on_row=lambda row: found.append(row[metric]),
+        )
+    except Diverged as error:
+        raise BadSetting(f"conf/league: the reference {reference.method}: {error}") from None
+    return min(found)
+
+
+def reference_of(track: Track, name: str, task: str) -> Entrant:
+    """The reference of a task; any method that stands in for none is not run."""
+    method = track.tasks[task].reference.method or track.methods[0]
+    return entrant(track, name, task, method, tuned=False)
+
+
+def make_targets(
+    track: Track,
+    name: str,
+    data: Path,
+    old: Targets | None = None,
+    keep: Callable[[Targets], object] = ignore,
+) -> Targets:
+    """The targets of all tasks; those that are for today's rules are kept. Raises BadSetting.
+
+    keep: is given the targets that are there after each task that is made.
+    """
+    machine.settle(torch.device("cpu"), threads=1)
+    tasks = {} if old is None else dict(old.tasks)
+    for task in track.tasks:
+        entered = reference_of(track, name, task)
+        rules = rules_of(entered)
+        if task not in tasks or tasks[task].rules != rules:
+            seeds = {str(seed): make_target(entered, seed, data) for seed in seeds_of(track)}
+            tasks[task] = TaskTargets(rules=rules, seeds=seeds)
+            keep(in_order(track, name, tasks))
+    return in_order(track, name, tasks)
+
+
+def in_order(track: Track, name: str, tasks: Mapping[str, TaskTargets]) -> Targets:
+    """The targets of a track's tasks that are there, in its order."""
+    return Targets(track=name, tasks={task: tasks[task] for task in track.tasks if task in tasks})
+
+
+def targets_file(track: str, results: Path) -> Path:
+    """The file of a track's targets, to be written."""
+    return results / FOLDER / track / FILE
+
+
+def read_targets(track: str, results: Path) -> Targets | None:
+    """The targets of a track; None if there are none. Raises BadSetting if they are damaged."""
+    file = readable(f"{FOLDER}/{track}/{FILE}", results)
+    if not file.is_file():
+        return None
+    try:
+        return Targets.model_validate_json(read_small(file))
+    except (ValidationError, ValueError) as error:
+        raise BadSetting(f"{file} is damaged ({first_line(error)}): remove it") from None
+
+
+def write_targets(found: Targets, results: Path) -> Path:
+    """Write the targets of a track; gives the file's path."""
+    file = targets_file(found.track, results)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, found.model_dump_json(indent=1) + "\n")
+    return file

@@ -1,0 +1,266 @@
+"""The runs of a method on one task of a track: the trials, the choice among them, the scored runs.
+
+Each run that ends adds a line to a file, so that a process which is killed loses one run at most.
+"""
+
+import json
+import math
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from bench.core.settings import BadSetting, build
+from bench.core.task import Task
+from bench.core.work import Ended, Goal, Limit, work_to_goal
+from bench.reproduce.league.rules import (
+    TRIED,
+    Entrant,
+    Scalar,
+    configured,
+    entrant,
+    read_track,
+    trial_settings,
+)
+from bench.reproduce.league.targets import TaskTargets, context_of
+from bench.reproduce.schema import StrictModel
+from bench.runs import machine
+from bench.runs.folder import reason_of
+from bench.runs.name import describe_node, hash_of
+
+Status = Literal["reached", "limit", "diverged", "failed", "killed"]
+
+
+class Row(StrictModel):
+    """How a run ended.
+
+    key: names all that decides the run. status: "reached" the target, came to the "limit",
+    "diverged", "failed" with an exception, or its process was "killed". value: of the task's metric
+    at the end; None where it is not finite. calls: by the oracle's keys.
+    """
+
+    key: str
+    seed: int
+    settings: Mapping[str, Scalar]
+    status: Status
+    reason: str | None = None
+    value: float | None = None
+    steps: int = 0
+    calls: Mapping[str, int] = {}
+    samples: int = 0
+    cpu_seconds: float = 0.0
+
+    @property
+    def total_calls(self) -> int:
+        """All calls of the oracle together."""
+        return sum(self.calls.values())
+
+    def work(self, unit: str) -> float:
+        """What it took to reach the target, in this unit; infinite if it was not reached.
+
+        unit: "calls", "samples", "cpu_seconds" or "rounds".
+        """
+        if self.status != "reached":
+            return math.inf
+        taken = {
+            "calls": self.total_calls,
+            "samples": self.samples,
+            "cpu_seconds": self.cpu_seconds,
+            "rounds": self.steps,
+        }
+        return float(taken[unit])
+
+
+class Case(NamedTuple):
+    """A run that is asked for. key: names all that decides it."""
+
+    key: str
+    seed: int
+    settings: dict[str, Scalar]
+
+
+class Progress(NamedTuple):
+    """The rows of a method on a task, as far as they are there.
+
+    memory_mb: the most memory that the runs took beyond that of an idle process; None if it was
+    not measured.
+    """
+
+    rows: Mapping[str, Row]
+    memory_mb: float | None
+
+
+class Work(NamedTuple):
+    """What a process needs to know to make a method's runs on a task. file: where rows go."""
+
+    track: str
+    folder: Path
+    task: str
+    method: str
+    targets: TaskTargets
+    data: Path
+    file: Path
+
+
+def case_of(entered: Entrant, targets: TaskTargets, seed: int, settings: dict[str, Scalar]) -> Case:
+    """The run of a method at a seed with these settings; raises BadSetting for wrong ones."""
+    config = configured(entered, seed, settings)
+    meaning = {
+        "rules": targets.rules,
+        "target": targets.seeds[str(seed)].model_dump(),
+        "task": describe_node(config["task"]),
+        "algorithm": describe_node(config["algorithm"]),
+        "seed": seed,
+    }
+    return Case(hash_of(meaning), seed, settings)
+
+
+def trials_of(entered: Entrant, targets: TaskTargets) -> list[Case]:
+    """The trials of a method on a task; raises BadSetting if a setting of its space is refused."""
+    numbers = range(entered.track.trials)
+    return [case_of(entered, targets, TRIED, trial_settings(entered, k)) for k in numbers]
+
+
+def cases(
+    entered: Entrant, targets: TaskTargets, rows: Mapping[str, Row]
+) -> tuple[list[Case], list[Case]]:
+    """The trials and, once these have ended, the scored runs with the settings of the best one."""
+    trials = trials_of(entered, targets)
+    if any(case.key not in rows for case in trials):
+        return trials, []
+    best = best_trial([rows[case.key] for case in trials], entered.track.unit)
+    chosen = dict(best.settings)
+    seeds = range(entered.track.seeds)
+    return trials, [case_of(entered, targets, seed, chosen) for seed in seeds]
+
+
+def best_trial(trials: Sequence[Row], unit: str) -> Row:
+    """The trial that took the least work to the target; if none reached it, the one that came
+    closest, among those that did not fail."""
+
+    def order(row: Row) -> tuple[bool, float, float]:
+        value = math.inf if row.value is None else row.value
+        return row.status not in ("reached", "limit"), row.work(unit), value
+
+    return min(trials, key=order)
+
+
+def read_progress(file: Path) -> Progress:
+    """The rows that are there. A last line that was cut short by a kill is left out."""
+    rows: dict[str, Row] = {}
+    memory: float | None = None
+    lines = file.read_text().split("\n")[:-1] if file.is_file() else []
+    for line in lines:
+        found = json.loads(line)
+        if "memory_mb" in found:
+            memory = max(memory or 0.0, found["memory_mb"])
+        else:
+            row = Row.model_validate_json(line)
+            rows[row.key] = row
+    return Progress(rows, memory)
+
+
+def add_line(file: Path, line: str) -> None:
+    """Add a line to a file of rows, after one that was cut short if there is such a one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+b") as out:
+        if out.tell():
+            out.seek(-1, 2)
+            if out.read(1) != b"\n":
+                drop_cut_line(file)
+        out.write(line.encode() + b"\n")
+
+
+def drop_cut_line(file: Path) -> None:
+    """Remove what stands behind the last whole line."""
+    content = file.read_bytes()
+    with file.open("r+b") as out:
+        out.truncate(content.rfind(b"\n") + 1)
+
+
+def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> Row:
+    """Make a run; what the method raises is in the row's reason.
+
+    Raises BadSetting or OSError if the task cannot be built, as where its data are not there.
+    """
+    track, about = entered.track, entered.track.tasks[entered.task]
+    config = configured(entered, case.seed, case.settings)
+    task: Task = build(config["task"], context_of(about, case.seed, data))
+    try:
+        limit = Limit(track.unit, track.limit_of(entered.task), track.cpu_seconds)
+        goal = Goal(about.metric, targets.seeds[str(case.seed)].target)
+        end = work_to_goal(task, build(config["algorithm"]), case.seed, goal, limit)
+    except Exception as error:
+        return Row(**case._asdict(), status="failed", reason=reason_of(error))
+    return row_of(case, end)
+
+
+def row_of(case: Case, end: Ended) -> Row:
+    """The row of a run that has ended."""
+    return Row(
+        **case._asdict(),
+        status=end.status,
+        reason=end.reason,
+        value=float(f"{end.value:.6g}") if math.isfinite(end.value) else None,
+        steps=end.steps,
+        calls=dict(sorted(end.calls.items())),
+        samples=end.samples,
+        cpu_seconds=round(end.cpu_seconds, 6),
+    )
+
+
+def missing(entered: Entrant, targets: TaskTargets, file: Path) -> Iterator[Case]:
+    """The runs that are still to be made, each as long as no row of it is there."""
+    while True:
+        rows = read_progress(file).rows
+        trials, scored = cases(entered, targets, rows)
+        waiting = [case for case in [*trials, *scored] if case.key not in rows]
+        if not waiting:
+            return
+        yield from waiting
+
+
+def make_missing(work: Work) -> None:
+    """Make the runs of a method on a task that are not there yet, one after the other."""
+    entered = entrant(read_track(work.track, work.folder), work.track, work.task, work.method)
+    for case in missing(entered, work.targets, work.file):
+        row = make_run(entered, work.targets, case, work.data)
+        add_line(work.file, row.model_dump_json())
+
+
+def make_apart(work: Work) -> None:
+    """As `make_missing`, in a process of its own, whose memory is limited and measured."""
+    import torch
+
+    machine.settle(torch.device("cpu"), threads=1)
+    idle = machine.peak_of_process_kb()
+    limit_memory(read_track(work.track, work.folder).memory_gb)
+    make_missing(work)
+    peak = (machine.peak_of_process_kb() - idle) / 1024
+    add_line(work.file, json.dumps({"memory_mb": round(peak, 1)}))
+
+
+def limit_memory(gb: float) -> None:
+    """Let this process take so much more memory and no more: then it has a MemoryError.
+
+    Only Linux keeps to it.
+    """
+    if sys.platform != "linux":
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + int(gb * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def reason_killed(number: int) -> str:
+    """What is known of a run whose process was killed by this signal."""
+    return f"its process was killed by signal {number}; 9 is often for lack of memory"
+
+
+def refuse(entered: Entrant, targets: TaskTargets) -> None:
+    """Raise BadSetting if the method's space has a setting that its function refuses."""
+    try:
+        trials_of(entered, targets)
+    except BadSetting as error:
+        raise BadSetting(f"--method {entered.method}, tuning: {error}") from None

@@ -1,0 +1,450 @@
+"""The league: every method under one tuning budget, kills survived, failures told, honest ranks."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from bench.core import packages
+from bench.core.settings import TUNING, BadSetting
+from bench.reproduce import league_commands
+from bench.reproduce.league import entries, page, pictures, rules, running, scores, targets, trials
+from bench.reproduce.league.rules import Entrant
+from bench.reproduce.league.running import League
+from bench.reproduce.league.targets import TaskTargets
+from bench.reproduce.league.trials import Case, Row
+from bench.runs import lock
+from bench.solving.methods import composed, filled
+from tests.conftest import ROOT
+
+TINY = {
+    "title": "Tiny", "about": "A test.", "unit": "calls", "most": 150, "trials": 4, "seeds": 4,
+    "methods": ["soba", "bome"],
+    "tasks": {
+        "easy": {
+            "about": "little to do", "task": "quadratic", "set": {"instance": "${seed}"},
+            "metric": "objective", "within": 0.5, "reference": {"optimum": True},
+            "steps": {"x": 0.1},
+        },
+        "hard": {
+            "about": "much to do", "task": "logistic", "set": {"curvature": 0.01},
+            "metric": "objective", "within": 0.1, "steps": {"x": 10.0},
+            "reference": {
+                "method": "aid_cg", "set": {"outer_lr": 10.0, "inner_lr": 1.0}, "rounds": 20,
+            },
+        },
+    },
+}  # fmt: skip
+METHODS = '''
+import os, signal
+from typing import NamedTuple
+from torch import Tensor
+from bench import Algorithm, Count, Draw, Oracle, Positive
+
+class State(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+def method(outer_lr: Positive = 0.1, how: str = "well", T: Count = 3) -> Algorithm:
+    """A method that takes the route `how`."""
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        if how == "raises":
+            raise RuntimeError("no such luck")
+        if how == "memory":
+            raise MemoryError("too much")
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        y = s.y
+        for _ in range(T):
+            y = y - o.g_y(s.x, y, draw.g())
+        v = o.f_y(s.x, y, draw.f())
+        x = s.x - outer_lr * (o.f_x(s.x, y, draw.f()) - o.g_xy(s.x, y, draw.g())(v))
+        return State(1e300 * x.exp() if how == "diverges" else x, y), {}
+    return Algorithm(State, step)
+'''
+YAML = """# a method of somebody's own
+_target_: league_guest.methods.method
+outer_lr: 0.1
+how: {how}
+T: 3
+tuning:
+  outer_lr: {{log: [0.1, 10], of: x}}
+"""
+HOWS = ("well", "raises", "memory", "diverges", "killed")
+
+
+@pytest.fixture(scope="module")
+def guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A package outside of the repository with a method for each way in which one can end."""
+    place = tmp_path_factory.mktemp("guests")
+    folder = place / "league_guest"
+    (folder / "conf/algorithm").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "methods.py").write_text(METHODS)
+    for how in HOWS:
+        (folder / f"conf/algorithm/guest_{how}.yaml").write_text(YAML.format(how=how))
+    (folder / "conf/algorithm/guest_silent.yaml").write_text(YAML.split("tuning")[0].format(how=""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(packages.VARIABLE, "league_guest")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(place)]))
+        patch.syspath_prepend(place)
+        yield place
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the track `tiny`."""
+    place = tmp_path_factory.mktemp("tracks")
+    (place / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    return place
+
+
+@pytest.fixture(scope="module")
+def league(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> League:
+    """The track with its targets; runs are made in this process."""
+    place = tmp_path_factory.mktemp("league")
+    track = rules.read_track("tiny", folder)
+    found = targets.make_targets(track, "tiny", place)
+    targets.write_targets(found, place / "results")
+    told: list[str] = []
+    where = (place / "runs", place / "results", place)
+    return League("tiny", track, folder, found, *where, apart=False, tell=told.append)
+
+
+@pytest.fixture(scope="module")
+def entered(league: League, guests: Path) -> League:
+    """The track after some methods have entered."""
+    for method in ("soba", "guest_well", "guest_raises", "guest_memory", "guest_diverges"):
+        running.enter(league, method)
+    return league
+
+
+def board_of(league: League) -> page.Board:
+    return page.read_boards(league.folder, league.results, "tiny")[0]
+
+
+def entry_of(league: League, method: str) -> entries.Entry:
+    found = {entry.method: entry for entry in entries.read_entries("tiny", league.results)}
+    return found[method]
+
+
+def test_a_target_is_a_share_of_the_way_from_the_start_to_the_reference(league: League) -> None:
+    found = league.targets.tasks["easy"].seeds["0"]
+    assert found.target == pytest.approx(found.best + 0.5 * (found.start - found.best))
+    seeds = [str(seed) for seed in (rules.TRIED, *range(4))]
+    assert list(league.targets.tasks["easy"].seeds) == seeds
+    assert len({t.best for t in league.targets.tasks["easy"].seeds.values()}) == 5  # instances
+
+
+def test_targets_of_todays_rules_are_kept(league: League, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "make_target", None)  # is not called
+    assert targets.make_targets(league.track, "tiny", league.data, league.targets) == league.targets
+
+
+def test_old_targets_are_refused(league: League) -> None:
+    about = league.track.tasks["easy"].model_copy(update={"within": 0.25})
+    track = league.track.model_copy(update={"tasks": {**league.track.tasks, "easy": about}})
+    with pytest.raises(BadSetting, match=r"targets of easy are not .* reproduce league targets"):
+        running.check_targets(replace(league, track=track))
+    running.check_targets(league)
+
+
+def test_trials_fill_the_space_in_the_tasks_units(league: League) -> None:
+    found = rules.entrant(league.track, "tiny", "easy", "soba")
+    points = [rules.trial_settings(found, k) for k in range(32)]
+    assert points == [rules.trial_settings(found, k) for k in range(32)]
+    steps = np.log([point["outer_lr"] for point in points])
+    low, high = np.log(0.1 * 0.01), np.log(0.1 * 10)  # the space is in units of .1
+    assert low <= steps.min() < low + 0.1 * (high - low)
+    assert high >= steps.max() > high - 0.1 * (high - low)
+    counts, _ = np.histogram(steps, bins=8, range=(low, high))
+    assert counts.min() >= 3
+    assert {point["average"] for point in points} == {0.3, 1.0}
+
+
+def test_minibatches_are_searched_only_where_the_track_says(league: League) -> None:
+    noisy = league.track.model_copy(update={"batches": (4, 8)})
+    assert "batch" not in rules.entrant(league.track, "tiny", "easy", "soba").space
+    found = rules.entrant(noisy, "tiny", "easy", "soba")
+    assert {rules.trial_settings(found, k)["batch"] for k in range(8)} == {4, 8}
+    reference = rules.entrant(noisy, "tiny", "easy", "soba", tuned=False)
+    assert reference.space == {}
+
+
+def row(number: int, status: str, calls: int = 0, value: float | None = 1.0) -> Row:
+    found = {"key": str(number), "seed": 0, "settings": {}, "status": status}
+    return Row.model_validate({**found, "value": value, "calls": {"grad_f": calls}})
+
+
+def test_the_best_trial_took_the_least_work_or_came_closest() -> None:
+    slow, fast = row(0, "reached", 20), row(1, "reached", 10)
+    near, far, gone = row(2, "limit", 5, 0.1), row(3, "limit", 5, 0.2), row(4, "diverged", 1, 0.0)
+    assert trials.best_trial([far, slow, near, fast, gone], "calls") == fast
+    assert trials.best_trial([gone, far, near, row(5, "failed", value=None)], "calls") == near
+
+
+def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -> None:
+    found = entry_of(entered, "soba")
+    assert found.command == "reproduce league run --track tiny --method soba"
+    for task, measured in found.tasks.items():
+        assert len(measured.trials.status) == 4
+        assert [run.seed for run in measured.runs] == [0, 1, 2, 3]
+        chosen = rules.trial_settings(entered.entrant(task, "soba"), measured.chosen)
+        assert all(run.settings == chosen for run in measured.runs)
+        for run in measured.runs:
+            assert run.status in ("reached", "limit")
+            assert run.total_calls == 4 * run.steps > 0
+            target = entered.targets.tasks[task].seeds[str(run.seed)].target
+            assert run.value is not None
+            assert (run.value <= target * (1 + 1e-5)) == (run.status == "reached")
+    assert found.tasks["easy"].trials.work.count(None) < 4
+
+
+def test_the_chosen_trial_is_the_best(entered: League) -> None:
+    found = entry_of(entered, "soba").tasks["easy"]
+    best = min(work for work in found.trials.work if work is not None)
+    assert found.trials.work[found.chosen] == best
+
+
+def test_failures_are_rows_with_their_reasons(entered: League) -> None:
+    for how, reason in (("raises", "no such luck"), ("memory", "MemoryError: too much")):
+        found = entry_of(entered, f"guest_{how}").tasks["easy"]
+        assert {run.status for run in found.runs} == {"failed"}
+        assert all(reason in str(run.reason) for run in found.runs)
+        assert set(found.trials.status) == {"failed"}
+    found = entry_of(entered, "guest_diverges").tasks["easy"]
+    assert {run.status for run in found.runs} == {"diverged"}
+    assert "not finite" in str(found.runs[0].reason)
+    text = page.league_text([board_of(entered)])
+    assert "`guest_raises` on `easy`: 8 runs: RuntimeError: no such luck" in text
+
+
+def test_a_method_of_an_outside_package_enters_and_is_shown_beside_the_others(
+    entered: League,
+) -> None:
+    found = entry_of(entered, "guest_well")
+    assert found.package == "league_guest"
+    assert "reached" in found.tasks["easy"].trials.status
+    text = page.method_text(board_of(entered), "guest_well")
+    assert "| `easy` | `guest_well` (" in text
+    assert "--method guest_well" in text
+
+
+def test_a_cut_line_and_missing_runs_are_made_again_and_no_other(
+    entered: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a kill leaves them: some rows are there, and the last one is cut short."""
+    again = replace(entered, root=tmp_path / "runs", results=tmp_path)
+    old, file = entered.file("easy", "soba"), again.file("easy", "soba")
+    lines = old.read_text().splitlines(keepends=True)
+    assert len(lines) == 8
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(lines[:5]) + lines[5][:30])
+    made: list[int] = []
+    make = trials.make_run
+
+    def make_run(entered: Entrant, goal: TaskTargets, case: Case, data: Path) -> Row:
+        made.append(case.seed)
+        return make(entered, goal, case, data)
+
+    monkeypatch.setattr(trials, "make_run", make_run)
+    trials.make_missing(again.work("easy", "soba"))
+    assert made == [1, 2, 3]
+
+    def plain(text: str) -> list[dict[str, object]]:
+        rows = [json.loads(line) for line in text.splitlines()]
+        return [{k: v for k, v in row.items() if k != "cpu_seconds"} for row in rows]
+
+    assert plain(file.read_text()) == plain(old.read_text())
+
+
+def test_a_changed_setting_is_another_run(entered: League) -> None:
+    found, goal = entered.entrant("easy", "soba"), entered.targets.tasks["easy"]
+    one, same, other = (
+        trials.case_of(found, goal, 0, {"outer_lr": step}).key for step in (0.1, 0.1, 0.2)
+    )
+    assert one == same != other
+    nearer = goal.seeds["0"].model_copy(update={"target": 0.0})
+    moved = goal.model_copy(update={"seeds": {**goal.seeds, "0": nearer}})
+    assert trials.case_of(found, moved, 0, {"outer_lr": 0.1}).key != one
+
+
+def test_an_entry_by_other_rules_is_left_out_and_named(entered: League, tmp_path: Path) -> None:
+    found = entry_of(entered, "soba")
+    old = {**found.tasks, "hard": found.tasks["hard"].model_copy(update={"rules": "old"})}
+    board = page.make_board(
+        "tiny", entered.track, entered.targets, [found.model_copy(update={"tasks": old})]
+    )
+    assert board.names == []
+    assert board.left_out == [f"soba: not by today's rules: hard; `{found.command}`"]
+
+
+def test_two_processes_do_not_make_one_entry(entered: League) -> None:
+    with (
+        lock.hold(entered.root / running.ROWS / "tiny" / "soba"),
+        pytest.raises(lock.Busy, match="is being written"),
+    ):
+        running.enter(entered, "soba")
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("guest_silent", r"conf/algorithm/guest_silent.yaml: tuning: .* write for example tuning"),
+        ("nobody", "--method nobody, task quadratic: .*nobody"),
+    ],
+)
+def test_a_method_that_cannot_enter_is_told_in_one_line(
+    league: League, guests: Path, method: str, said: str
+) -> None:
+    with pytest.raises(BadSetting, match=said):
+        running.enter(league, method)
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"outer_lr": {"log": [0, 1]}}, "outer_lr: write log"),
+        ({"nothing": {"choice": [1]}}, "nothing: the method has no such setting"),
+        ({"outer_lr": {"choice": []}}, "outer_lr"),
+        ({"outer_lr": [1, 2]}, r"write \{log"),
+    ],
+)
+def test_a_wrong_space_is_told_in_one_line(space: dict[str, object], said: str) -> None:
+    with pytest.raises(BadSetting, match=f"conf/algorithm/mine.yaml: tuning.*{said}"):
+        rules.read_space("mine", {"outer_lr": 0.1, "tuning": space})
+
+
+def test_a_space_whose_value_the_method_refuses_is_told(league: League) -> None:
+    found = rules.entrant(league.track, "tiny", "easy", "soba")
+    wrong = found._replace(space={"average": rules.Chosen(choice=(3.0,))})
+    with pytest.raises(BadSetting, match=r"--method soba, tuning: algorithm.average=3"):
+        trials.refuse(wrong, league.targets.tasks["easy"])
+
+
+def test_every_space_is_one_that_its_method_takes() -> None:
+    """And each method of a track has one."""
+    nodes = {name: node for name, node in composed().items() if TUNING in node}
+    for name in rules.track_names(rules.own_tracks()):
+        assert set(rules.read_track(name, rules.own_tracks()).methods) <= set(nodes)
+    for method, node in nodes.items():
+        for key, part in rules.read_space(method, node).items():
+            for share in (0.0, 0.5, 0.999):
+                value = rules.value_at(part, share, rules.Steps())
+                plain = {k: v for k, v in node.items() if k != TUNING}
+                assert filled(plain, {key: value}, 10)[key] == value
+
+
+def test_scores_by_hand() -> None:
+    """Two methods, one task, two seeds: twice the work of the best at one, never at the other."""
+    work = np.array([[[10.0, 10.0]], [[20.0, math.inf]]])
+    assert scores.ratios(work).tolist() == [[[1.0, 1.0]], [[2.0, math.inf]]]
+    assert scores.profile(work, [1.0, 2.0, 32.0]).tolist() == [[1.0, 1.0, 1.0], [0.0, 0.5, 0.5]]
+    credit = scores.credits(work)
+    assert credit[0].tolist() == [[1.0, 1.0]]
+    assert credit[1].tolist() == [[pytest.approx(1 - 1 / 5), 0.0]]  # log 2 / log 32 is 1 / 5
+    first, second = scores.places(["a", "b"], work)
+    assert (first.method, first.rank.value, first.group) == ("a", 1.0, 1)
+    assert (second.method, second.rank.value, second.group) == ("b", 2.0, 2)
+    assert second.area.value == pytest.approx(0.4)
+    assert (second.area.low, second.area.high) == (pytest.approx(0.0), pytest.approx(0.8))
+    assert second.reached.value == 0.5
+
+
+def test_a_problem_that_nobody_solves_is_nobodys_credit() -> None:
+    work = np.full((2, 1, 3), math.inf)
+    assert scores.credits(work).tolist() == [[[0.0] * 3]] * 2
+    assert [place.rank.value for place in scores.places(["a", "b"], work)] == [1.5, 1.5]
+
+
+def test_methods_that_are_alike_share_a_group_and_a_worse_one_does_not() -> None:
+    rng = np.random.default_rng(1)
+    work = rng.uniform(10, 20, size=(3, 8, 10))
+    work[2] *= 10
+    found = scores.places(["a", "b", "c"], work)
+    assert [place.group for place in found] == [1, 1, 2]
+    assert found[0].rank.high == 2.0
+    halves = scores.split_halves(work)
+    assert halves == (3, 3)
+
+
+def test_the_bootstrap_draws_tasks_and_seeds() -> None:
+    """A method that is best on every seed of half of the tasks: only the tasks can move it."""
+    credit = np.zeros((1, 10, 5))
+    credit[0, :5] = 1.0
+    drawn = scores.draw_areas(credit)[:, 0]
+    assert drawn.std() == pytest.approx(math.sqrt(0.25 / 10), rel=0.1)
+    seeds = np.zeros((1, 1, 10))
+    seeds[0, 0, :5] = 1.0
+    assert scores.draw_areas(seeds)[:, 0].std() == pytest.approx(math.sqrt(0.25 / 10), rel=0.1)
+
+
+def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:
+    tried = entries.Trials(
+        status=["reached", "reached", "reached", "limit"], work=[10.0, 11.0, 12.0, None], reasons=[]
+    )
+    found = entries.TaskEntry(rules="", trials=tried, chosen=0, runs=[], memory_mb=None)
+    assert scores.sensitivity(found) == 0.5
+
+
+def test_the_page_has_every_method_with_intervals_and_advice(entered: League) -> None:
+    board = board_of(entered)
+    text = page.league_text([board])
+    assert "### Tiny: which method for which problem" in text
+    assert "- If your problem has little to do (`easy`), take `" in text
+    for method in board.names:
+        (line,) = (
+            one for one in text.splitlines() if one.startswith("| ") and f"`{method}`" in one
+        )
+        assert line.count("[") == 6  # rank, three areas, reached, good trials
+    assert "of 5 methods" in text
+    assert "What separates these 5 most is" in page.findings_text([board])
+    for picture in (pictures.draw_profiles(board), pictures.draw_sensitivity(board)):
+        assert picture.startswith("<svg")
+        assert ">guest_well</text>" in picture
+
+
+def test_a_killed_method_is_a_row_and_the_command_goes_on(
+    league: League, guests: Path, folder: Path, tmp_path: Path
+) -> None:
+    """The command as a user gives it, with processes of its own."""
+    only = {**TINY, "trials": 1, "seeds": 1, "tasks": {"easy": TINY["tasks"]["easy"]}}  # type: ignore[index]
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(only))
+    where = ["--tracks", str(tmp_path), "--results", str(tmp_path / "results")]
+
+    track = rules.read_track("small", tmp_path)
+    made = targets.make_targets(track, "small", tmp_path)
+    targets.write_targets(made, tmp_path / "results")
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.reproduce", "league", "run", "--track", "small", *where,
+         "--method", "guest_killed", "--method", "soba"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {entry.method: entry for entry in entries.read_entries("small", tmp_path / "results")}
+    killed = found["guest_killed"].tasks["easy"]
+    assert [run.status for run in killed.runs] == ["killed"]
+    assert "signal 9" in str(killed.runs[0].reason)
+    memory = found["soba"].tasks["easy"].memory_mb
+    assert memory is not None
+    assert 0 < memory < 1000
+
+
+def test_a_track_without_targets_is_told(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"--track tiny: it has no targets in .* league targets"):
+        league_commands.leagues("tiny", tmp_path, tmp_path, tmp_path, folder)
+
+
+def test_own_tracks_are_right() -> None:
+    names = rules.track_names(rules.own_tracks())
+    assert {"deterministic", "stochastic"} <= set(names)
+    with pytest.raises(BadSetting, match="--track x: no such track; there is deterministic"):
+        rules.read_track("x", rules.own_tracks())
