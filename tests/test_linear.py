@@ -157,6 +157,18 @@ def test_what_is_not_finite_stays_so(how: str, bad: float) -> None:
     assert not change.isfinite().all()
 
 
+@pytest.mark.parametrize("bad", [-1, 10])
+def test_what_is_out_of_range_is_refused(bad: int) -> None:
+    """A label and the number of a row, before anything is read."""
+    X, y, w = drawn(10, WIDTH), drawn(CLASSES, WIDTH), torch.ones(3).double()
+    for labels, picked in (([0, 1, bad], [0, 1, 2]), ([0, 1, 2], [0, bad, 2])):
+        rows = Rows(X, torch.tensor(labels), None, torch.tensor(picked))
+        with pytest.raises(IndexError, match="out of range"):
+            loss_gradient(y, rows, w)
+        with pytest.raises(IndexError, match="out of range"):
+            curvature(y, torch.full((3, CLASSES), 0.1).double(), rows, w)
+
+
 def test_no_bit_depends_on_the_threads() -> None:
     X, y, w = drawn(5037, WIDTH).float(), drawn(CLASSES, WIDTH).float(), drawn(1, 5037)[0].float()
     rows, before = Rows(X.repeat(10, 1), labels_of(5037).repeat(10), None), torch.get_num_threads()

@@ -5,13 +5,15 @@
 Hyper-cleaning by softmax regression on made-up images of MNIST's shape, with ink everywhere, in
 float32. JAX has an environment of its own, and steps as JAX's users write them (jax_server.py),
 whose batches it draws itself. Before a method is timed, both sides take three steps with the same
-batches, and must end at the same point to 1e-4. The seconds are of --steps steps, with everything
-compiled before; a note tells how long that took.
+batches, and must end at the same point to 1e-4; of the lanes it is the first that is held against
+JAX. The seconds are of --steps steps, with everything compiled before; a note tells how long that
+took.
 """
 
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from algorithms.bilevel.f2sa import f2sa
-from algorithms.bilevel.soba import amigo, soba
-from algorithms.bilevel.stocbio import stocbio
+from bench.compiled.batched import Lane, Side
 from bench.compiled.traced import Compiled
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.loop import Standing, first, take_plainly
 from bench.core.oracle import Oracle
-from bench.core.settings import BadSetting
+from bench.core.settings import BadSetting, build
 from bench.core.task import Batch, Task
-from bench.numerics.descent import gd
 from bench.reproduce.speed import SpeedLine
 from scripts.speed.harness import (
     Comparison,
@@ -49,12 +48,21 @@ from scripts.speed.softmax import CLASSES, PIXELS, TOLERANCE, SoftmaxProblem
 from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, Q, T
 
 SAME = 3  # steps by which both sides are compared
-METHODS: dict[str, Algorithm] = {
-    "SOBA": soba(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, batch=BATCH),
-    "AmIGO": amigo(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, T, Q, BATCH),
-    "stocBiO": stocbio(gd(), OUTER_LR, INNER_LR, SYSTEM_LR, T, Q, batch=BATCH),
-    "F2SA": f2sa(INNER_LR, INNER_LR, RATIO, T, LAM, growth=1 / 3, batch=BATCH),
-}
+LANES = 5
+GD = {"_target_": "bench.numerics.descent.descent"}
+SOBA_LRS = {"outer_lr": OUTER_LR, "inner_lr": INNER_LR, "system_lr": SYSTEM_LR}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "SOBA": {"_target_": "algorithms.bilevel.soba.soba", "outer": GD, **SOBA_LRS},
+    "AmIGO": {"_target_": "algorithms.bilevel.soba.amigo", "outer": GD, **SOBA_LRS, "T": T, "Q": Q},
+    "stocBiO": {
+        "_target_": "algorithms.bilevel.stocbio.stocbio", "outer": GD, "outer_lr": OUTER_LR,
+        "inner_lr": INNER_LR, "eta": SYSTEM_LR, "T": T, "Q": Q,
+    },
+    "F2SA": {
+        "_target_": "algorithms.bilevel.f2sa.f2sa", "outer_lr": INNER_LR, "inner_lr": INNER_LR,
+        "ratio": RATIO, "T": T, "lam": LAM, "growth": 1 / 3,
+    },
+}  # fmt: skip
 
 
 class Noting(Draw):
@@ -92,8 +100,9 @@ def start_at(task: Task, algorithm: Algorithm, p: SoftmaxProblem) -> Standing:
 def time_method(
     method: str, task: Task, p: SoftmaxProblem, options: Namespace, jax: tuple[Ask, Path]
 ) -> Iterator[SpeedLine]:
-    """Lines of one method: eager and compiled, each against JAX."""
-    algorithm, (ask, folder) = METHODS[method], jax
+    """Lines of one method: eager, compiled, and LANES seeds as lanes, each against JAX."""
+    config, (ask, folder) = CONFIGS[method] | {"batch": BATCH}, jax
+    algorithm: Algorithm = build(config)
     start = start_at(task, algorithm, p)
     moved, rows = noted_steps(task, algorithm, start)
     np.savez(folder / f"{method}.npz", **rows)
@@ -134,6 +143,18 @@ def time_method(
     checked = check_against_first([graph, peer], TOLERANCE)
     yield from take_turns(f"{method}, compiled", checked, options.repeats)
 
+    side = Side([Lane(task, algorithm, seed, {}) for seed in range(LANES)], config)
+    starts = [start] * LANES
+    side.prepare(starts)
+
+    def lanes_result() -> Result:
+        state = side(starts, SAME)[0].state
+        return Result(torch.cat([state.x - p.x, (state.y - p.y).flatten()]), {})
+
+    lanes = in_process(f"{LANES} lanes", partial(side, starts, options.steps), compute=lanes_result)
+    checked = check_against_first([lanes, replace(peer, note="one run, a scan")], TOLERANCE)
+    yield from take_turns(f"{method}, {LANES} seeds", checked, options.repeats)
+
 
 def compare(options: Namespace) -> Timing:
     """Every method; raises BadSetting where JAX cannot be had."""
@@ -153,7 +174,7 @@ def compare(options: Namespace) -> Timing:
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--rows", type=positive, default=20_000, help="training rows (%(default)s)")
     parser.add_argument("--steps", type=positive, default=512, help="steps (%(default)s)")
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
 
 
 COMPARISON = Comparison(compare, add_options, smoke={"rows": 2000, "steps": 4})

@@ -211,6 +211,15 @@ static void go_over(const Call *call, Map *map, long begin, long end, real *z, r
     }
 }
 
+/* Whether all of these numbers are in 0 .. below - 1 */
+static int within(const int64_t *numbers, long many, long below)
+{
+    int fine = 1;
+    for (long i = 0; numbers && i < many; i++)
+        fine &= numbers[i] >= 0 && numbers[i] < below;
+    return fine;
+}
+
 /* Each of `groups` calls, which lie one after the other in memory and have rows of their own, in
 chunks of rows. Returns 0, or 1 if there is no memory. */
 static int run(const Call *first, Map *map, long groups, int threads)
@@ -252,12 +261,17 @@ static int run(const Call *first, Map *map, long groups, int threads)
     return failed;
 }
 
-/* One of the four passes, by its number in PASSES of tasks/models/softmax_rows.py. G must be 0. */
+/* One of the four passes, by its number in PASSES of tasks/models/softmax_rows.py. G must be 0.
+length: how many rows features has. Returns 0, 1 if there is no memory, or 2 if a label or the
+number of a row is out of range. */
 int over_rows(
     int pass, int threads, long groups, long lanes, long c, long n, long d, long labels_step, long weights_step,
-    const real *features, const int64_t *picked, const int64_t *labels, const real *weights, const real *y,
+    long length, const real *features, const int64_t *picked, const int64_t *labels, const real *weights, const real *y,
     const real *in, real *G, real *out, real *losses)
 {
+    long rows_of_labels = labels_step ? groups * lanes : 1;
+    if (!within(picked, groups * n, length) || !within(labels, rows_of_labels * n, c))
+        return 2;
     Map *maps[] = {gradient_map, curvature_map, scores_map, weights_map};
     Call call = {n, d, lanes, c, labels_step, weights_step, features, picked, labels, weights, y, in, G, out, losses};
     return run(&call, maps[pass], groups, threads);

@@ -89,7 +89,7 @@ def build(command: list[str], path: Path) -> Path:
 def function_of(path: Path) -> Callable[..., int]:
     """The library's function with its types."""
     function = ctypes.CDLL(str(path)).over_rows
-    function.argtypes = [ctypes.c_int] * 2 + [ctypes.c_long] * 7 + [ctypes.c_void_p] * 9
+    function.argtypes = [ctypes.c_int] * 2 + [ctypes.c_long] * 8 + [ctypes.c_void_p] * 9
     function.restype = ctypes.c_int
     return function
 
@@ -110,7 +110,9 @@ def over_rows(
 
     shape: (lanes, c, n). features [_, d]. y: weights [lanes, c, d]. picked [groups, n] int64: the
     rows, where lanes / groups lanes at a time have the same; None: all rows. labels int64, weights:
-    [lanes, n] or [1, n]. given: [lanes, c, n]. Raises MemoryError.
+    [lanes, n] or [1, n]. given: [lanes, c, n].
+
+    Raises MemoryError, and IndexError for a label or the number of a row that is out of range.
     """
     lanes, c, n = shape
     d, groups = features.shape[1], 1 if picked is None else len(picked)
@@ -130,10 +132,12 @@ def over_rows(
     assert found is not None
     failed = found[features.dtype](
         PASSES.index(name), torch.get_num_threads(), groups, lanes // groups, c, n, d, *steps,
-        *places, *(t.data_ptr() if want else None for t, want in zip(made, wanted)),
+        len(features), *places, *(t.data_ptr() if want else None for t, want in zip(made, wanted)),
     )  # fmt: skip
-    if failed:
+    if failed == 1:
         raise MemoryError("softmax regression: no memory is left for its sums")
+    if failed:
+        raise IndexError("softmax regression: a label or the number of a row is out of range")
     return made
 
 
