@@ -133,26 +133,35 @@ class Side:
         inputs: list[tuple[list[Tensor], At]],
         end: int,
     ) -> list[Standing]:
-        """Take a step by its graph, or all steps up to `end` if none needs batches or decisions."""
-        form, step = lane_step.forms[0], standings[0].step
-        n = end - step if not form.asked and not form.decisions else 1
+        """Take steps by their graph, up to `end` or to the first that has another form.
+
+        The states stay stacked meanwhile.
+        """
+        form, begin = lane_step.forms[0], standings[0].step
         states = [tree_flatten(s.state)[0] for s in standings]
-        stacked = [torch.stack(leaves) for leaves in zip(*states, strict=True)]
-        tensors = list(zip(*(own for own, _ in inputs), strict=True))
-        batches = [
-            each[0] if same else torch.stack(each)
-            for each, same in zip(tensors, lane_step.shared, strict=True)
-        ]
-        rows = [
-            [form.row(at._replace(step=step + k)) for _, at in inputs]
-            for k in range(n if form.numbers else 1)
-        ]
-        numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
-        out = lane_step.call([*stacked, *batches, *lane_step.constants], numbers, n)
+        stacked, step = [torch.stack(leaves) for leaves in zip(*states, strict=True)], begin
+        while True:
+            n = end - step if not form.asked and not form.decisions else 1
+            tensors = zip(*(own for own, _ in inputs), strict=True)
+            batches = [
+                each[0] if same else torch.stack(each)
+                for each, same in zip(tensors, lane_step.shared, strict=True)
+            ]
+            rows = [
+                [form.row(at._replace(step=step + k)) for _, at in inputs]
+                for k in range(n if form.numbers else 1)
+            ]
+            numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
+            out = lane_step.call([*stacked, *batches, *lane_step.constants], numbers, n)
+            step += n
+            found = self._inputs(lane_step, step) if step < end else None
+            if found is None:
+                break
+            stacked, inputs = out[: len(stacked)], found
         lanes = zip(*(leaf.unbind() for leaf in out), strict=True)
         return [
             # without a copy each standing would keep the tensors of all lanes
-            standing_after(s, n, own, [leaf.clone() for leaf in leaves])
+            standing_after(s, step - begin, own, [leaf.clone() for leaf in leaves])
             for s, own, leaves in zip(standings, lane_step.forms, lanes, strict=True)
         ]
 

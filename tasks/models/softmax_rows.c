@@ -230,7 +230,7 @@ static int run(const Call *first, Map *map, long groups, int threads)
     real *sums = chunks > 1 && first->G ? calloc(chunks * groups * size, sizeof(real)) : NULL;
     if (chunks > 1 && first->G && !sums)
         return 1;
-    if (groups * n * size < 1 << 22)
+    if (groups * n * size < 1 << 21)
         threads = 1; /* waking another takes longer */
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(| : failed) if (threads > 1)
     for (long task = 0; task < groups * chunks; task++) {
