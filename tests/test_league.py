@@ -138,6 +138,8 @@ def entry_of(league: League, method: str) -> entries.Entry:
 
 def test_a_target_is_a_share_of_the_way_from_the_start_to_the_reference(league: League) -> None:
     found = league.targets.tasks["easy"].seeds["0"]
+    assert found.best is not None
+    assert found.start is not None
     assert found.target == pytest.approx(found.best + 0.5 * (found.start - found.best))
     seeds = [str(seed) for seed in (rules.TRIED, *range(4))]
     assert list(league.targets.tasks["easy"].seeds) == seeds
@@ -204,6 +206,7 @@ def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -
             assert run.total_calls == 4 * run.steps > 0
             target = entered.targets.tasks[task].seeds[str(run.seed)].target
             assert run.value is not None
+            assert target is not None
             assert (run.value <= target * (1 + 1e-5)) == (run.status == "reached")
     assert found.tasks["easy"].trials.work.count(None) < 4
 
@@ -337,7 +340,7 @@ def test_every_space_is_one_that_its_method_takes() -> None:
         assert set(rules.read_track(name, rules.own_tracks()).methods) <= set(nodes)
     for method, node in nodes.items():
         for key, part in rules.read_space(method, node).items():
-            for share in (0.0, 0.5, 0.999):
+            for share in (0.0, 0.999):
                 value = rules.value_at(part, share, rules.Steps())
                 plain = {k: v for k, v in node.items() if k != TUNING}
                 assert filled(plain, {key: value}, 10)[key] == value
@@ -357,6 +360,33 @@ def test_scores_by_hand() -> None:
     assert second.area.value == pytest.approx(0.4)
     assert (second.area.low, second.area.high) == (pytest.approx(0.0), pytest.approx(0.8))
     assert second.reached.value == 0.5
+
+
+def test_a_start_at_the_target_is_the_best_and_nothing_else_comes_near() -> None:
+    work = np.array([[[0.0]], [[0.0]], [[5.0]], [[math.inf]]])
+    assert scores.ratios(work).ravel().tolist() == [1.0, 1.0, math.inf, math.inf]
+
+
+def test_a_track_may_compare_values(league: League, tmp_path: Path) -> None:
+    """The smallest value is the best, or the largest share; a run that was cut short has none."""
+    about = league.track.tasks["easy"].model_copy(update={"metric": "distance", "higher": True})
+    track = league.track.model_copy(update={"by": "value", "unit": "rounds", "most": 5})
+    track = track.model_copy(update={"trials": 2, "tasks": {"easy": about}})
+    found = targets.make_targets(track, "tiny", tmp_path)
+    assert found.tasks["easy"].seeds["0"].target is None
+    goal, method = found.tasks["easy"], rules.entrant(track, "tiny", "easy", "soba")
+    made = trials.make_run(method, goal, trials.case_of(method, goal, 0, {}), tmp_path)
+    lower = about.model_copy(update={"higher": False})
+    other = rules.entrant(track.model_copy(update={"tasks": {"easy": lower}}), "t", "easy", "soba")
+    plain = trials.make_run(other, goal, trials.case_of(other, goal, 0, {}), tmp_path)
+    assert (made.status, made.steps) == ("limit", 5)
+    assert made.value is not None
+    assert plain.value is not None
+    assert made.value == pytest.approx(1 - plain.value, rel=1e-4)
+    assert made.work("value") == made.value
+    assert made.model_copy(update={"reason": "60 CPU seconds"}).work("value") == math.inf
+    worse = row(0, "limit", value=2.0)
+    assert trials.best_trial([worse, row(1, "limit", value=1.0)], track.scored).key == "1"
 
 
 def test_a_problem_that_nobody_solves_is_nobodys_credit() -> None:
@@ -446,5 +476,5 @@ def test_a_track_without_targets_is_told(folder: Path, tmp_path: Path) -> None:
 def test_own_tracks_are_right() -> None:
     names = rules.track_names(rules.own_tracks())
     assert {"deterministic", "stochastic"} <= set(names)
-    with pytest.raises(BadSetting, match="--track x: no such track; there is deterministic"):
+    with pytest.raises(BadSetting, match="--track x: no such track; there is continual, deter"):
         rules.read_track("x", rules.own_tracks())

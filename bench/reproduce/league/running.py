@@ -4,6 +4,7 @@ A method's runs on a task are made by a process of their own, so that their memo
 method that the system kills takes nothing else with it.
 """
 
+import math
 import os
 import signal
 import sys
@@ -131,7 +132,7 @@ def make_together(league: League, tasks: list[str], method: str, jobs: int) -> N
     """Make the runs of a method on these tasks, each task's in a process of its own."""
     waiting, going = list(tasks), dict[str, BaseProcess]()
     making = get_context("forkserver")  # a forked process of this one might lack torch's threads
-    making.set_forkserver_preload(["bench.reproduce.league.trials"])
+    making.set_forkserver_preload(["bench.reproduce.cli", "bench.reproduce.league.trials"])
     try:
         while waiting or going:
             while waiting and len(going) < jobs:
@@ -187,8 +188,8 @@ def told(league: League, task: str, method: str) -> str:
     """What became of a method on a task, in a few words."""
     entered, targets = league.entrant(task, method), league.targets.tasks[task]
     found = task_entry(entered, targets, league.progress(task, method))
-    tried = sum(status == "reached" for status in found.trials.status)
-    scored = sum(row.status == "reached" for row in found.runs)
+    tried = sum(work is not None for work in found.trials.work)
+    scored = sum(math.isfinite(row.work(league.track.scored)) for row in found.runs)
     return (
         f"the target reached by {tried} of {len(found.trials.status)} trials and {scored} of "
         f"{len(found.runs)} scored runs"

@@ -50,7 +50,8 @@ class Place:
 def work_table(entries: Mapping[str, Mapping[str, TaskEntry]], unit: str) -> Array:
     """The work that each method took [methods, tasks, seeds]; infinite if it missed the target.
 
-    entries: method -> task -> what was measured, all with the same tasks and seeds.
+    entries: method -> task -> what was measured, all with the same tasks and seeds. unit: "value"
+    in a track that compares values, which then take the place of work.
     """
     return np.array(
         [
@@ -61,11 +62,15 @@ def work_table(entries: Mapping[str, Mapping[str, TaskEntry]], unit: str) -> Arr
 
 
 def ratios(work: Array) -> Array:
-    """The work of each method over that of the best on each problem, shaped as `work`; infinite
-    where the method missed the target."""
+    """The work of each method over that of the best on each problem, shaped as `work`.
+
+    It is infinite where the method missed the target, or where the best took nothing and the method
+    took something.
+    """
     best = work.min(axis=0)
-    reachable = np.isfinite(best)
-    return np.where(reachable, work / np.where(reachable, best, 1.0), np.inf)
+    comparable = np.isfinite(best) & (best > 0)
+    least = np.where(np.isfinite(work) & (work == best), 1.0, np.inf)
+    return np.where(comparable, work / np.where(comparable, best, 1.0), least)
 
 
 def credits(work: Array) -> Array:

@@ -32,11 +32,11 @@ FOLDER, FILE = "league", "targets.json"
 
 class Target(StrictModel):
     """The metric at the start of a run, the least value that the reference found, and the value
-    that is to be reached."""
+    that is to be reached; all None in a track that compares values."""
 
-    start: float
-    best: float
-    target: float
+    start: float | None = None
+    best: float | None = None
+    target: float | None = None
 
 
 class TaskTargets(StrictModel):
@@ -67,6 +67,8 @@ def context_of(about: TrackTask, seed: int, data: Path) -> Context:
 def make_target(entered: Entrant, seed: int, data: Path) -> Target:
     """The target of a task at a seed; entered: the reference on this task. Raises BadSetting."""
     about = entered.track.tasks[entered.task]
+    if entered.track.by == "value":
+        return Target()
     config = configured(entered, seed, about.reference.set)
     task: Task = build(config["task"], context_of(about, seed, data))
     with torch.no_grad():

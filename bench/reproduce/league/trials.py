@@ -59,8 +59,12 @@ class Row(StrictModel):
     def work(self, unit: str) -> float:
         """What it took to reach the target, in this unit; infinite if it was not reached.
 
-        unit: "calls", "samples", "cpu_seconds" or "rounds".
+        unit: "calls", "samples", "cpu_seconds" or "rounds"; with "value" it is the value of a run
+        that came to its limit of rounds.
         """
+        if unit == "value":
+            whole = self.status == "limit" and self.reason is None and self.value is not None
+            return math.inf if not whole or self.value is None else self.value
         if self.status != "reached":
             return math.inf
         taken = {
@@ -129,7 +133,7 @@ def cases(
     trials = trials_of(entered, targets)
     if any(case.key not in rows for case in trials):
         return trials, []
-    best = best_trial([rows[case.key] for case in trials], entered.track.unit)
+    best = best_trial([rows[case.key] for case in trials], entered.track.scored)
     chosen = dict(best.settings)
     seeds = range(entered.track.seeds)
     return trials, [case_of(entered, targets, seed, chosen) for seed in seeds]
@@ -193,7 +197,8 @@ def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> 
         end = work_to_goal(task, build(config["algorithm"]), case.seed, goal, limit)
     except Exception as error:
         return Row(**case._asdict(), status="failed", reason=reason_of(error))
-    return row_of(case, end)
+    value = 1 - end.value if about.higher else end.value
+    return row_of(case, end._replace(value=value))
 
 
 def row_of(case: Case, end: Ended) -> Row:
