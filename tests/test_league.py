@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ TINY = {
     },
 }  # fmt: skip
 METHODS = '''
-import os, signal
+import os, signal, time
 from typing import NamedTuple
 from torch import Tensor
 from bench import Algorithm, Count, Draw, Oracle, Positive
@@ -62,6 +63,8 @@ def method(outer_lr: Positive = 0.1, how: str = "well", T: Count = 3) -> Algorit
             raise MemoryError("too much")
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "slow":
+            time.sleep(0.05)
         y = s.y
         for _ in range(T):
             y = y - o.g_y(s.x, y, draw.g())
@@ -78,7 +81,8 @@ T: 3
 tuning:
   outer_lr: {{log: [0.1, 10], of: x}}
 """
-HOWS = ("well", "raises", "memory", "diverges", "killed")
+HOWS = ("well", "raises", "memory", "diverges", "killed", "slow")
+EASY = TINY["tasks"]["easy"]  # type: ignore[index]
 
 
 @pytest.fixture(scope="module")
@@ -442,28 +446,41 @@ def test_the_page_has_every_method_with_intervals_and_advice(entered: League) ->
         assert ">guest_well</text>" in picture
 
 
-def test_a_killed_method_is_a_row_and_the_command_goes_on(
-    league: League, guests: Path, folder: Path, tmp_path: Path
+def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
+    guests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command as a user gives it, with processes of its own."""
-    only = {**TINY, "trials": 1, "seeds": 1, "tasks": {"easy": TINY["tasks"]["easy"]}}  # type: ignore[index]
+    only = {**TINY, "most": 60, "trials": 2, "seeds": 1, "tasks": {"easy": EASY}}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(only))
-    where = ["--tracks", str(tmp_path), "--results", str(tmp_path / "results")]
-
+    results, rows = tmp_path / "results", tmp_path / "runs/.league/small/guest_slow/easy.jsonl"
     track = rules.read_track("small", tmp_path)
-    made = targets.make_targets(track, "small", tmp_path)
-    targets.write_targets(made, tmp_path / "results")
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.reproduce", "league", "run", "--track", "small", *where,
-         "--method", "guest_killed", "--method", "soba"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300,
-    )  # fmt: skip
+    targets.write_targets(targets.make_targets(track, "small", tmp_path), results)
+    monkeypatch.setenv("BENCH_RUNS", str(tmp_path / "runs"))
+    command = [
+        sys.executable, "-m", "bench.reproduce", "league", "run", "--track", "small",
+        "--tracks", str(tmp_path), "--results", str(results), "--method", "guest_slow",
+    ]  # fmt: skip
+    first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not (rows.is_file() and rows.read_text()):
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    time.sleep(0.5)  # by then its process has ended too
+    before = rows.read_text()
+    time.sleep(1.0)  # a run takes half a second
+    assert rows.read_text() == before
+    assert before.count("key") < 3
+    again = [*command, "--method", "guest_killed"]
+    done = subprocess.run(again, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = {entry.method: entry for entry in entries.read_entries("small", tmp_path / "results")}
+    assert rows.read_text().startswith(before[: before.rfind("\n") + 1])
+    assert rows.read_text().count("key") == 3
+    found = {entry.method: entry for entry in entries.read_entries("small", results)}
     killed = found["guest_killed"].tasks["easy"]
-    assert [run.status for run in killed.runs] == ["killed"]
+    assert {run.status for run in killed.runs} == {"killed"}
     assert "signal 9" in str(killed.runs[0].reason)
-    memory = found["soba"].tasks["easy"].memory_mb
+    memory = found["guest_slow"].tasks["easy"].memory_mb
     assert memory is not None
     assert 0 < memory < 1000
 

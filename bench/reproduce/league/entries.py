@@ -69,18 +69,18 @@ class Entry(StrictModel):
     tasks: Mapping[str, TaskEntry]
 
 
-class Standing(NamedTuple):
-    """What is there of an entry. done, asked: runs."""
+class RunCount(NamedTuple):
+    """How many runs of an entry are there, and how many are asked for."""
 
     done: int
     asked: int
 
 
-def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> Standing:
+def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> RunCount:
     """How many runs of a method on a task are there, and how many are asked for."""
     trials, scored = cases(entered, targets, progress.rows)
     done = sum(case.key in progress.rows for case in [*trials, *scored])
-    return Standing(done, entered.track.trials + entered.track.seeds)
+    return RunCount(done, entered.track.trials + entered.track.seeds)
 
 
 def task_entry(entered: Entrant, targets: TaskTargets, progress: Progress) -> TaskEntry:

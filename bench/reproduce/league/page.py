@@ -23,9 +23,10 @@ WORDS = {
 
 
 class Board(NamedTuple):
-    """A track with the entries that are complete by today's rules, and what is left out and why.
+    """A track with the entries that are complete by today's rules.
 
-    first_order: only entries are shown of methods that promise to take no second derivative.
+    entries: method -> task -> what was measured. records: the whole entries. left_out: a line for
+    each entry that is not complete.
     """
 
     name: str
