@@ -273,6 +273,19 @@ def test_a_cut_line_and_missing_runs_are_made_again_and_no_other(
     assert plain(file.read_text()) == plain(old.read_text())
 
 
+def test_a_damaged_line_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text(row(1, "limit").model_dump_json() + "\n{]\n")
+    with pytest.raises(BadSetting, match="rows: line 2 is damaged: remove that line"):
+        trials.read_progress(tmp_path / "rows")
+
+
+def test_a_metric_that_the_task_does_not_have_is_told(league: League) -> None:
+    about = league.track.tasks["easy"].model_copy(update={"metric": "objectiv"})
+    track = league.track.model_copy(update={"tasks": {"easy": about}})
+    with pytest.raises(BadSetting, match=r"easy.metric=objectiv: .* did you mean objective"):
+        targets.make_targets(track, "tiny", league.data)
+
+
 def test_a_changed_setting_is_another_run(entered: League) -> None:
     found, goal = entered.entrant("easy", "soba"), entered.targets.tasks["easy"]
     one, same, other = (

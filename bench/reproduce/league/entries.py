@@ -150,6 +150,11 @@ def read_entries(track: str, results: Path) -> list[Entry]:
     return found
 
 
+def is_complete(entry: Entry, track: Track, targets: Targets) -> bool:
+    """Whether an entry has every task of the track, by today's rules and targets."""
+    return len(todays(entry, track, targets)) == len(track.tasks)
+
+
 def todays(entry: Entry, track: Track, targets: Targets) -> dict[str, TaskEntry]:
     """The tasks of an entry whose rules and targets are those of today."""
     return {

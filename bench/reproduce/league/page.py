@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.core.settings import BadSetting
 from bench.reproduce.league import scores
-from bench.reproduce.league.entries import Entry, TaskEntry, read_entries, todays
+from bench.reproduce.league.entries import Entry, TaskEntry, is_complete, read_entries, todays
 from bench.reproduce.league.rules import Track, read_track, track_names
 from bench.reproduce.league.scores import Array, Interval, Place
 from bench.reproduce.league.targets import Targets, read_targets
@@ -65,7 +65,7 @@ def make_board(name: str, track: Track, targets: Targets, entries: Sequence[Entr
     complete, records, left_out = {}, {}, []
     for entry in entries:
         found = todays(entry, track, targets)
-        if len(found) == len(track.tasks):
+        if is_complete(entry, track, targets):
             complete[entry.method] = {task: found[task] for task in track.tasks}
             records[entry.method] = entry
         else:

@@ -21,7 +21,9 @@ from bench.reproduce.league.entries import (
     Entry,
     RunCount,
     count_runs,
+    is_complete,
     make_entry,
+    read_entries,
     task_entry,
     write_entry,
 )
@@ -90,6 +92,15 @@ def check_targets(league: League) -> None:
                 f"{league.name}: the targets of {task} are not those of today's rules: write "
                 f"reproduce league targets --track {league.name}"
             )
+
+
+def recorded(league: League) -> set[str]:
+    """The methods whose records are complete by today's rules."""
+    return {
+        entry.method
+        for entry in read_entries(league.name, league.results)
+        if is_complete(entry, league.track, league.targets)
+    }
 
 
 def standing(league: League, method: str) -> RunCount:

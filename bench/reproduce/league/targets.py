@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bench.core.draw import generator
 from bench.core.loop import Diverged, ignore, run
-from bench.core.settings import BadSetting, build
+from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
 from bench.reproduce.league.rules import (
     TRIED,
@@ -73,7 +73,11 @@ def make_target(entered: Entrant, seed: int, data: Path) -> Target:
     task: Task = build(config["task"], context_of(about, seed, data))
     with torch.no_grad():
         x, y = task.init(generator(seed, "init"))
-        start = float(task.evaluate(x, y, 0)[about.metric])
+        there = task.evaluate(x, y, 0)
+        if about.metric not in there:
+            where = f"conf/league: tasks.{entered.task}.metric"
+            raise unknown_setting(where, about.metric, there, about.metric)
+        start = float(there[about.metric])
         best = least(task, config, about.reference, about.metric, seed)
     if not best < start:
         raise BadSetting(f"conf/league: tasks.{entered.task}: the reference ends at {best:g}")

@@ -151,17 +151,25 @@ def best_trial(trials: Sequence[Row], unit: str) -> Row:
 
 
 def read_progress(file: Path) -> Progress:
-    """The rows that are there. A last line that was cut short by a kill is left out."""
+    """The rows that are there. A last line that was cut short by a kill is left out.
+
+    Raises BadSetting if another line is damaged.
+    """
     rows: dict[str, Row] = {}
     memory: float | None = None
     lines = file.read_text().split("\n")[:-1] if file.is_file() else []
-    for line in lines:
-        found = json.loads(line)
-        if "memory_mb" in found:
-            memory = max(memory or 0.0, found["memory_mb"])
-        else:
-            row = Row.model_validate_json(line)
-            rows[row.key] = row
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line)
+            if "memory_mb" in found:
+                memory = max(memory or 0.0, found["memory_mb"])
+            else:
+                row = Row.model_validate_json(line)
+                rows[row.key] = row
+        except (ValueError, TypeError):
+            raise BadSetting(
+                f"{file}: line {number} is damaged: remove that line, and its run is made again"
+            ) from None
     return Progress(rows, memory)
 
 
