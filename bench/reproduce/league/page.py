@@ -201,6 +201,8 @@ def advice_text(board: Board) -> str:
 def task_phrase(method: str, work: Array, unit: str) -> str:
     """What a method took on a task, over its seeds: the median with the least and the most."""
     hits = np.sort(work[np.isfinite(work)])
+    if not len(hits):
+        return f"`{method}` never"
     measure = "" if unit == WORDS["value"] else f" {unit}"
     spread = f"{np.median(hits):.3g}{measure} [{hits[0]:.3g}, {hits[-1]:.3g}]"
     return f"`{method}` ({spread}, {len(hits)} of {len(work)} seeds)"
@@ -260,10 +262,7 @@ def separation(board: Board, best: Sequence[str]) -> str:
     high, low = (best[int(f(credit[numbers, k]))] for f in (np.argmax, np.argmin))
     work = board.work(unit)
     phrases = [
-        task_phrase(name, work[board.names.index(name), k], WORDS[unit])
-        if np.isfinite(work[board.names.index(name), k]).any()
-        else f"`{name}`, which never came there"
-        for name in (high, low)
+        task_phrase(name, work[board.names.index(name), k], WORDS[unit]) for name in (high, low)
     ]
     most = f"What separates these {len(best)} most is `{task}`"
     return f"{said}{most}: {phrases[0]} against {phrases[1]}."
@@ -281,17 +280,15 @@ def method_text(board: Board, method: str) -> str:
     for k, task in enumerate(board.track.tasks):
         credit = scores.credits(work)[:, k].mean(axis=1)
         best = int(credit.argmax())
-        hits = np.isfinite(own[k])
         found = board.entries[method][task]
+        good, tried = scores.count_good(found), len(found.trials.status)
         settings = ", ".join(f"{key}={value}" for key, value in found.runs[0].settings.items())
         rows.append(
             [
                 f"`{task}`",
-                task_phrase(method, own[k], WORDS[unit]) if hits.any() else "never",
-                task_phrase(board.names[best], work[best, k], WORDS[unit])
-                if np.isfinite(work[best, k]).any()
-                else "never",
-                f"{scores.sensitivity(found):.2f}",
+                task_phrase(method, own[k], WORDS[unit]),
+                task_phrase(board.names[best], work[best, k], WORDS[unit]),
+                f"{good} of {tried}",
                 settings,
             ]
         )

@@ -162,12 +162,16 @@ def split_halves(work: Array) -> Halves:
     return Halves(int(overlaps.sum()), len(work))
 
 
-def sensitivity(entry: TaskEntry) -> float:
-    """The share of a method's trials on a task that took at most a tenth more work than the best
-    one; 0 if none reached the target."""
+def count_good(entry: TaskEntry) -> int:
+    """How many of a method's trials on a task took at most a tenth more work than the best one."""
     reached = [work for work in entry.trials.work if work is not None]
     best = min(reached, default=0.0)
-    return sum(work <= CLOSE * best for work in reached) / len(entry.trials.work)
+    return sum(work <= CLOSE * best for work in reached)
+
+
+def sensitivity(entry: TaskEntry) -> float:
+    """The share of a method's trials on a task that are good; 0 if none reached the target."""
+    return count_good(entry) / len(entry.trials.work)
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
