@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ TINY = {
     },
 }  # fmt: skip
 METHODS = '''
-import os, signal
+import os, signal, time
 from typing import NamedTuple
 from torch import Tensor
 from bench import Algorithm, Count, Draw, Oracle, Positive
@@ -62,6 +63,8 @@ def method(outer_lr: Positive = 0.1, how: str = "well", T: Count = 3) -> Algorit
             raise MemoryError("too much")
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "slow":
+            time.sleep(0.05)
         y = s.y
         for _ in range(T):
             y = y - o.g_y(s.x, y, draw.g())
@@ -78,7 +81,8 @@ T: 3
 tuning:
   outer_lr: {{log: [0.1, 10], of: x}}
 """
-HOWS = ("well", "raises", "memory", "diverges", "killed")
+HOWS = ("well", "raises", "memory", "diverges", "killed", "slow")
+EASY = TINY["tasks"]["easy"]  # type: ignore[index]
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +142,8 @@ def entry_of(league: League, method: str) -> entries.Entry:
 
 def test_a_target_is_a_share_of_the_way_from_the_start_to_the_reference(league: League) -> None:
     found = league.targets.tasks["easy"].seeds["0"]
+    assert found.best is not None
+    assert found.start is not None
     assert found.target == pytest.approx(found.best + 0.5 * (found.start - found.best))
     seeds = [str(seed) for seed in (rules.TRIED, *range(4))]
     assert list(league.targets.tasks["easy"].seeds) == seeds
@@ -204,6 +210,7 @@ def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -
             assert run.total_calls == 4 * run.steps > 0
             target = entered.targets.tasks[task].seeds[str(run.seed)].target
             assert run.value is not None
+            assert target is not None
             assert (run.value <= target * (1 + 1e-5)) == (run.status == "reached")
     assert found.tasks["easy"].trials.work.count(None) < 4
 
@@ -264,6 +271,19 @@ def test_a_cut_line_and_missing_runs_are_made_again_and_no_other(
         return [{k: v for k, v in row.items() if k != "cpu_seconds"} for row in rows]
 
     assert plain(file.read_text()) == plain(old.read_text())
+
+
+def test_a_damaged_line_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text(row(1, "limit").model_dump_json() + "\n{]\n")
+    with pytest.raises(BadSetting, match="rows: line 2 is damaged: remove that line"):
+        trials.read_progress(tmp_path / "rows")
+
+
+def test_a_metric_that_the_task_does_not_have_is_told(league: League) -> None:
+    about = league.track.tasks["easy"].model_copy(update={"metric": "objectiv"})
+    track = league.track.model_copy(update={"tasks": {"easy": about}})
+    with pytest.raises(BadSetting, match=r"easy.metric=objectiv: .* did you mean objective"):
+        targets.make_targets(track, "tiny", league.data)
 
 
 def test_a_changed_setting_is_another_run(entered: League) -> None:
@@ -337,7 +357,7 @@ def test_every_space_is_one_that_its_method_takes() -> None:
         assert set(rules.read_track(name, rules.own_tracks()).methods) <= set(nodes)
     for method, node in nodes.items():
         for key, part in rules.read_space(method, node).items():
-            for share in (0.0, 0.5, 0.999):
+            for share in (0.0, 0.999):
                 value = rules.value_at(part, share, rules.Steps())
                 plain = {k: v for k, v in node.items() if k != TUNING}
                 assert filled(plain, {key: value}, 10)[key] == value
@@ -357,6 +377,33 @@ def test_scores_by_hand() -> None:
     assert second.area.value == pytest.approx(0.4)
     assert (second.area.low, second.area.high) == (pytest.approx(0.0), pytest.approx(0.8))
     assert second.reached.value == 0.5
+
+
+def test_a_start_at_the_target_is_the_best_and_nothing_else_comes_near() -> None:
+    work = np.array([[[0.0]], [[0.0]], [[5.0]], [[math.inf]]])
+    assert scores.ratios(work).ravel().tolist() == [1.0, 1.0, math.inf, math.inf]
+
+
+def test_a_track_may_compare_values(league: League, tmp_path: Path) -> None:
+    """The smallest value is the best, or the largest share; a run that was cut short has none."""
+    about = league.track.tasks["easy"].model_copy(update={"metric": "distance", "higher": True})
+    track = league.track.model_copy(update={"by": "value", "unit": "rounds", "most": 5})
+    track = track.model_copy(update={"trials": 2, "tasks": {"easy": about}})
+    found = targets.make_targets(track, "tiny", tmp_path)
+    assert found.tasks["easy"].seeds["0"].target is None
+    goal, method = found.tasks["easy"], rules.entrant(track, "tiny", "easy", "soba")
+    made = trials.make_run(method, goal, trials.case_of(method, goal, 0, {}), tmp_path)
+    lower = about.model_copy(update={"higher": False})
+    other = rules.entrant(track.model_copy(update={"tasks": {"easy": lower}}), "t", "easy", "soba")
+    plain = trials.make_run(other, goal, trials.case_of(other, goal, 0, {}), tmp_path)
+    assert (made.status, made.steps) == ("limit", 5)
+    assert made.value is not None
+    assert plain.value is not None
+    assert made.value == pytest.approx(1 - plain.value, rel=1e-4)
+    assert made.work("value") == made.value
+    assert made.model_copy(update={"reason": "60 CPU seconds"}).work("value") == math.inf
+    worse = row(0, "limit", value=2.0)
+    assert trials.best_trial([worse, row(1, "limit", value=1.0)], track.scored).key == "1"
 
 
 def test_a_problem_that_nobody_solves_is_nobodys_credit() -> None:
@@ -412,28 +459,41 @@ def test_the_page_has_every_method_with_intervals_and_advice(entered: League) ->
         assert ">guest_well</text>" in picture
 
 
-def test_a_killed_method_is_a_row_and_the_command_goes_on(
-    league: League, guests: Path, folder: Path, tmp_path: Path
+def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
+    guests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command as a user gives it, with processes of its own."""
-    only = {**TINY, "trials": 1, "seeds": 1, "tasks": {"easy": TINY["tasks"]["easy"]}}  # type: ignore[index]
+    only = {**TINY, "most": 60, "trials": 2, "seeds": 1, "tasks": {"easy": EASY}}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(only))
-    where = ["--tracks", str(tmp_path), "--results", str(tmp_path / "results")]
-
+    results, rows = tmp_path / "results", tmp_path / "runs/.league/small/guest_slow/easy.jsonl"
     track = rules.read_track("small", tmp_path)
-    made = targets.make_targets(track, "small", tmp_path)
-    targets.write_targets(made, tmp_path / "results")
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.reproduce", "league", "run", "--track", "small", *where,
-         "--method", "guest_killed", "--method", "soba"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300,
-    )  # fmt: skip
+    targets.write_targets(targets.make_targets(track, "small", tmp_path), results)
+    monkeypatch.setenv("BENCH_RUNS", str(tmp_path / "runs"))
+    command = [
+        sys.executable, "-m", "bench.reproduce", "league", "run", "--track", "small",
+        "--tracks", str(tmp_path), "--results", str(results), "--method", "guest_slow",
+    ]  # fmt: skip
+    first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not (rows.is_file() and rows.read_text()):
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    time.sleep(0.5)  # by then its process has ended too
+    before = rows.read_text()
+    time.sleep(1.0)  # a run takes half a second
+    assert rows.read_text() == before
+    assert before.count("key") < 3
+    again = [*command, "--method", "guest_killed"]
+    done = subprocess.run(again, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = {entry.method: entry for entry in entries.read_entries("small", tmp_path / "results")}
+    assert rows.read_text().startswith(before[: before.rfind("\n") + 1])
+    assert rows.read_text().count("key") == 3
+    found = {entry.method: entry for entry in entries.read_entries("small", results)}
     killed = found["guest_killed"].tasks["easy"]
-    assert [run.status for run in killed.runs] == ["killed"]
+    assert {run.status for run in killed.runs} == {"killed"}
     assert "signal 9" in str(killed.runs[0].reason)
-    memory = found["soba"].tasks["easy"].memory_mb
+    memory = found["guest_slow"].tasks["easy"].memory_mb
     assert memory is not None
     assert 0 < memory < 1000
 
@@ -446,5 +506,5 @@ def test_a_track_without_targets_is_told(folder: Path, tmp_path: Path) -> None:
 def test_own_tracks_are_right() -> None:
     names = rules.track_names(rules.own_tracks())
     assert {"deterministic", "stochastic"} <= set(names)
-    with pytest.raises(BadSetting, match="--track x: no such track; there is deterministic"):
+    with pytest.raises(BadSetting, match="--track x: no such track; there is continual, deter"):
         rules.read_track("x", rules.own_tracks())

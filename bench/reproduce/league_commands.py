@@ -66,17 +66,11 @@ def plan(
 ) -> None:
     """Print one command for each entry that is not complete: each can be a job of its own."""
     import_torch()
-    from bench.reproduce.league.entries import read_entries, todays
-    from bench.reproduce.league.running import standing
+    from bench.reproduce.league.running import recorded, standing
 
     for league in leagues(track, data, runs, results, tracks):
-        recorded = {entry.method: entry for entry in read_entries(league.name, results)}
-        for name in method or league.track.methods:
-            entry = recorded.get(name)
-            if entry and len(todays(entry, league.track, league.targets)) == len(
-                league.track.tasks
-            ):
-                continue
+        complete = recorded(league)
+        for name in [n for n in method or league.track.methods if n not in complete]:
             there = standing(league, name)
             command = f"reproduce league run --track {league.name} --method {name}"
             out.print(f"{command}  # {there.done} of {there.asked} runs are there")
@@ -101,19 +95,14 @@ def run(
     none of which is run again.
     """
     import_torch()
-    from bench.reproduce.league.entries import read_entries, todays
-    from bench.reproduce.league.running import check_targets, enter_all
+    from bench.reproduce.league.running import check_targets, enter_all, recorded
 
     with time_limit(hours):
         for league in leagues(track, data, runs, results, tracks):
             check_targets(league)
-            recorded = {
-                entry.method
-                for entry in read_entries(league.name, results)
-                if len(todays(entry, league.track, league.targets)) == len(league.track.tasks)
-            }
-            wanted = method or [name for name in league.track.methods if name not in recorded]
-            for file in enter_all(league, list(wanted), jobs):
+            complete = recorded(league)
+            wanted = method or [name for name in league.track.methods if name not in complete]
+            for file in enter_all(league, wanted, jobs):
                 out.print(f"{file}")
 
 

@@ -1,5 +1,6 @@
 """What the league keeps of a method: results/league/<track>/<method>.json, its record there."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +26,8 @@ MOST_BYTES = 20_000_000
 class Trials(StrictModel):
     """The trials of a method on a task, in their order: what became of each, and what it took.
 
-    work: in the track's unit, of those that reached the target. reasons: of those that have one,
-    each once.
+    work: what is compared in the track, of those that reached the target. reasons: of those that
+    have one, each once.
     """
 
     status: Sequence[Status]
@@ -68,18 +69,18 @@ class Entry(StrictModel):
     tasks: Mapping[str, TaskEntry]
 
 
-class Standing(NamedTuple):
-    """What is there of an entry. done, asked: runs."""
+class RunCount(NamedTuple):
+    """How many runs of an entry are there, and how many are asked for."""
 
     done: int
     asked: int
 
 
-def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> Standing:
+def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> RunCount:
     """How many runs of a method on a task are there, and how many are asked for."""
     trials, scored = cases(entered, targets, progress.rows)
     done = sum(case.key in progress.rows for case in [*trials, *scored])
-    return Standing(done, entered.track.trials + entered.track.seeds)
+    return RunCount(done, entered.track.trials + entered.track.seeds)
 
 
 def task_entry(entered: Entrant, targets: TaskTargets, progress: Progress) -> TaskEntry:
@@ -87,12 +88,12 @@ def task_entry(entered: Entrant, targets: TaskTargets, progress: Progress) -> Ta
     trials, scored = cases(entered, targets, progress.rows)
     rows = [progress.rows[case.key] for case in trials]
     chosen = next(k for k, row in enumerate(rows) if dict(row.settings) == scored[0].settings)
-    unit = entered.track.unit
+    took = [row.work(entered.track.scored) for row in rows]
     return TaskEntry(
         rules=digest_of(targets),
         trials=Trials(
             status=[row.status for row in rows],
-            work=[row.work(unit) if row.status == "reached" else None for row in rows],
+            work=[work if math.isfinite(work) else None for work in took],
             reasons=list(dict.fromkeys(row.reason for row in rows if row.reason)),
         ),
         chosen=chosen,
@@ -147,6 +148,11 @@ def read_entries(track: str, results: Path) -> list[Entry]:
         except (ValidationError, ValueError) as error:
             raise BadSetting(f"{file} is damaged ({first_line(error)}): remove it") from None
     return found
+
+
+def is_complete(entry: Entry, track: Track, targets: Targets) -> bool:
+    """Whether an entry has every task of the track, by today's rules and targets."""
+    return len(todays(entry, track, targets)) == len(track.tasks)
 
 
 def todays(entry: Entry, track: Track, targets: Targets) -> dict[str, TaskEntry]:

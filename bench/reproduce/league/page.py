@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.core.settings import BadSetting
 from bench.reproduce.league import scores
-from bench.reproduce.league.entries import Entry, TaskEntry, read_entries, todays
+from bench.reproduce.league.entries import Entry, TaskEntry, is_complete, read_entries, todays
 from bench.reproduce.league.rules import Track, read_track, track_names
 from bench.reproduce.league.scores import Array, Interval, Place
 from bench.reproduce.league.targets import Targets, read_targets
@@ -16,13 +16,17 @@ from bench.reproduce.readme import markdown_table
 
 SHOWN = 5  # methods of a track in docs/findings.md
 NEXT = 3  # methods for a problem
-WORDS = {"calls": "calls", "samples": "samples", "cpu_seconds": "CPU seconds"}
+WORDS = {
+    "calls": "calls", "samples": "samples", "cpu_seconds": "CPU seconds",
+    "value": "the final value",
+}  # fmt: skip
 
 
 class Board(NamedTuple):
-    """A track with the entries that are complete by today's rules, and what is left out and why.
+    """A track with the entries that are complete by today's rules.
 
-    first_order: only entries are shown of methods that promise to take no second derivative.
+    entries: method -> task -> what was measured. records: the whole entries. left_out: a line for
+    each entry that is not complete.
     """
 
     name: str
@@ -61,7 +65,7 @@ def make_board(name: str, track: Track, targets: Targets, entries: Sequence[Entr
     complete, records, left_out = {}, {}, []
     for entry in entries:
         found = todays(entry, track, targets)
-        if len(found) == len(track.tasks):
+        if is_complete(entry, track, targets):
             complete[entry.method] = {task: found[task] for task in track.tasks}
             records[entry.method] = entry
         else:
@@ -123,8 +127,9 @@ def board_parts(board: Board) -> Iterator[str]:
 
 def places_table(board: Board) -> str:
     """A row for each method: its place, its areas, how it is tuned, memory and failures."""
-    unit = board.track.unit
-    units = [unit, *(other for other in scores.UNITS if other != unit)]
+    unit = board.track.scored
+    others = scores.UNITS if board.track.by == "work" else ()
+    units = [unit, *(other for other in others if other != unit)]
     areas = {
         other: {place.method: place.area for place in board.places(other)} for other in units[1:]
     }
@@ -147,7 +152,7 @@ def places_table(board: Board) -> str:
         )
     head = [
         "rank", "group", "method", *(f"area over {WORDS[other]}" for other in units),
-        "target reached", "good trials", "memory, MB", "failed",
+        "came there", "good trials", "memory, MB", "failed",
     ]  # fmt: skip
     return markdown_table(head, rows)
 
@@ -172,7 +177,7 @@ def halves_line(board: Board) -> str:
     """Whether the intervals of ranks are honest."""
     if board.track.seeds < 4:
         return ""
-    found = scores.split_halves(board.work(board.track.unit))
+    found = scores.split_halves(board.work(board.track.scored))
     share = 100 * found.overlapping / found.methods
     return (
         f"Split into two halves of the seeds, the rank intervals of {found.overlapping} of "
@@ -182,13 +187,13 @@ def halves_line(board: Board) -> str:
 
 def advice_text(board: Board) -> str:
     """For each task the methods that reached its target with the least work."""
-    unit, work = board.track.unit, board.work(board.track.unit)
+    unit, work = board.track.scored, board.work(board.track.scored)
     credit, lines = scores.credits(work), []
     for k, (task, about) in enumerate(board.track.tasks.items()):
         order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")[:NEXT]
         best = [m for m in order if np.isfinite(work[m, k]).any()]
         said = [task_phrase(board.names[m], work[m, k], WORDS[unit]) for m in best]
-        advice = f"take {'; then '.join(said)}" if said else "no method reached the target"
+        advice = f"take {'; then '.join(said)}" if said else "no method came there"
         lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
     return "\n".join(lines) + "\n"
 
@@ -196,7 +201,10 @@ def advice_text(board: Board) -> str:
 def task_phrase(method: str, work: Array, unit: str) -> str:
     """What a method took on a task, over its seeds: the median with the least and the most."""
     hits = np.sort(work[np.isfinite(work)])
-    spread = f"{np.median(hits):.3g} {unit} [{hits[0]:.3g}, {hits[-1]:.3g}]"
+    if not len(hits):
+        return f"`{method}` never"
+    measure = "" if unit == WORDS["value"] else f" {unit}"
+    spread = f"{np.median(hits):.3g}{measure} [{hits[0]:.3g}, {hits[-1]:.3g}]"
     return f"`{method}` ({spread}, {len(hits)} of {len(work)} seeds)"
 
 
@@ -223,7 +231,7 @@ def findings_text(boards: Sequence[Board]) -> str:
     for board in boards:
         if len(board.entries) < 2:
             continue
-        best = [place.method for place in board.places(board.track.unit)[:SHOWN]]
+        best = [place.method for place in board.places(board.track.scored)[:SHOWN]]
         parts.append(f"**{board.track.title}.** {separation(board, best)}\n")
         parts.append(places_table(board.only(best)))
         parts.append(
@@ -236,7 +244,7 @@ def findings_text(boards: Sequence[Board]) -> str:
 
 def separation(board: Board, best: Sequence[str]) -> str:
     """In words, which of the best methods can be told apart, and where they differ most."""
-    unit = board.track.unit
+    unit = board.track.scored
     places = {place.method: place for place in board.places(unit)}
     first = places[best[0]]
     alike = [name for name in best[1:] if places[name].group == first.group]
@@ -254,10 +262,7 @@ def separation(board: Board, best: Sequence[str]) -> str:
     high, low = (best[int(f(credit[numbers, k]))] for f in (np.argmax, np.argmin))
     work = board.work(unit)
     phrases = [
-        task_phrase(name, work[board.names.index(name), k], WORDS[unit])
-        if np.isfinite(work[board.names.index(name), k]).any()
-        else f"`{name}`, which never reached the target"
-        for name in (high, low)
+        task_phrase(name, work[board.names.index(name), k], WORDS[unit]) for name in (high, low)
     ]
     most = f"What separates these {len(best)} most is `{task}`"
     return f"{said}{most}: {phrases[0]} against {phrases[1]}."
@@ -268,24 +273,22 @@ def method_text(board: Board, method: str) -> str:
     if method not in board.entries:
         known = ", ".join(board.names) or "none"
         raise BadSetting(f"--method {method}: no complete entry in {board.name}; there is {known}")
-    unit, work = board.track.unit, board.work(board.track.unit)
+    unit, work = board.track.scored, board.work(board.track.scored)
     own = work[board.names.index(method)]
     place = next(place for place in board.places(unit) if place.method == method)
     rows = []
     for k, task in enumerate(board.track.tasks):
         credit = scores.credits(work)[:, k].mean(axis=1)
         best = int(credit.argmax())
-        hits = np.isfinite(own[k])
         found = board.entries[method][task]
+        good, tried = scores.count_good(found), len(found.trials.status)
         settings = ", ".join(f"{key}={value}" for key, value in found.runs[0].settings.items())
         rows.append(
             [
                 f"`{task}`",
-                task_phrase(method, own[k], WORDS[unit]) if hits.any() else "never",
-                task_phrase(board.names[best], work[best, k], WORDS[unit])
-                if np.isfinite(work[best, k]).any()
-                else "never",
-                f"{scores.sensitivity(found):.2f}",
+                task_phrase(method, own[k], WORDS[unit]),
+                task_phrase(board.names[best], work[best, k], WORDS[unit]),
+                f"{good} of {tried}",
                 settings,
             ]
         )

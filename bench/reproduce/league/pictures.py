@@ -33,7 +33,7 @@ def upward(share: float) -> float:
 
 def draw_profiles(board: Board) -> str:
     """The profiles of a track's best methods, as the text of an SVG file."""
-    unit = board.track.unit
+    unit = board.track.scored
     best = [place.method for place in board.places(unit)[:DRAWN]]
     curves = scores.profile(board.work(unit), FACTORS.tolist())
     title = f"{board.track.title}: the share of problems solved within a factor of the least work"
@@ -84,7 +84,7 @@ def grid() -> Iterator[str]:
 def draw_sensitivity(board: Board) -> str:
     """How many trials of each method are good, with intervals over tasks, as an SVG file's text."""
     found = []
-    for place in board.places(board.track.unit):
+    for place in board.places(board.track.scored):
         tasks = board.entries[place.method].values()
         good = scores.mean_interval([scores.sensitivity(task) for task in tasks])
         found.append((place.method, good))

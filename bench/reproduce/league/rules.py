@@ -85,7 +85,8 @@ class TrackTask(StrictModel):
     task, set, data: the choice of conf/task, its settings and, where it has such, its data set.
     metric: what is to become small. within: a run has reached the target when no more than this
     share of the way from the start to the reference is left. steps: the units of step sizes. most:
-    the limit of work, if it is not the track's. dtype: of all numbers.
+    the limit of work, if it is not the track's. higher: the metric is a share that is to become
+    large, and one minus it is compared. dtype: of all numbers.
     """
 
     about: str
@@ -97,20 +98,23 @@ class TrackTask(StrictModel):
     reference: Reference = Reference()
     steps: Steps = Steps()
     most: int | None = None
+    higher: bool = False
     dtype: Precision = "float64"
 
 
 class Track(StrictModel):
     """A track: its tasks by name, its limits and its tuning budget.
 
-    unit: of the work that is limited, by which the best trial is chosen. batches: the sizes of
-    minibatches that are searched; none: all the data. most, cpu_seconds, memory_gb: where a run
-    ends. methods: those that are entered without being named.
+    unit: of the work that is limited. by: what is compared, and chooses the best trial: the "work"
+    to the target, in this unit, or the "value" of the metric when the limit is reached. batches:
+    the sizes of minibatches that are searched; none: all the data. most, cpu_seconds, memory_gb:
+    where a run ends. methods: those that are entered without being named.
     """
 
     title: str
     about: str
     unit: Unit
+    by: Literal["work", "value"] = "work"
     batches: tuple[int, ...] = ()
     most: Annotated[int, Field(ge=1)]
     cpu_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -119,6 +123,11 @@ class Track(StrictModel):
     seeds: Annotated[int, Field(ge=1)] = 10
     methods: tuple[str, ...]
     tasks: Mapping[str, TrackTask]
+
+    @property
+    def scored(self) -> str:
+        """What is compared: the unit of work, or "value"."""
+        return self.unit if self.by == "work" else "value"
 
     def limit_of(self, task: str) -> int:
         """The work after which a run on this task ends."""
@@ -285,5 +294,7 @@ def rules_of(entered: Entrant) -> str:
         "trials": track.trials,
         "seeds": track.seeds,
     }
+    if track.by == "value":
+        meaning["higher"] = about.higher
     text = json.dumps(meaning, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=6).hexdigest()

@@ -4,22 +4,26 @@ A method's runs on a task are made by a process of their own, so that their memo
 method that the system kills takes nothing else with it.
 """
 
+import math
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 
 from bench.core.algorithm import Algorithm
 from bench.core.settings import BadSetting, build
 from bench.reproduce.league.entries import (
     Entry,
-    Standing,
+    RunCount,
     count_runs,
+    is_complete,
     make_entry,
+    read_entries,
     task_entry,
     write_entry,
 )
@@ -38,7 +42,6 @@ from bench.reproduce.league.trials import (
     refuse,
 )
 from bench.runs import lock
-from bench.sweeps.workers import die_with
 
 ROWS = ".league"  # below the folder of runs
 
@@ -91,13 +94,22 @@ def check_targets(league: League) -> None:
             )
 
 
-def standing(league: League, method: str) -> Standing:
+def recorded(league: League) -> set[str]:
+    """The methods whose records are complete by today's rules."""
+    return {
+        entry.method
+        for entry in read_entries(league.name, league.results)
+        if is_complete(entry, league.track, league.targets)
+    }
+
+
+def standing(league: League, method: str) -> RunCount:
     """How many runs of a method's entry are there, and how many are asked for."""
     counts = [
         count_runs(league.entrant(task, method), targets, league.progress(task, method))
         for task, targets in league.targets.tasks.items()
     ]
-    return Standing(sum(c.done for c in counts), sum(c.asked for c in counts))
+    return RunCount(sum(c.done for c in counts), sum(c.asked for c in counts))
 
 
 def enter(league: League, method: str, jobs: int = 1) -> Path:
@@ -131,7 +143,7 @@ def make_together(league: League, tasks: list[str], method: str, jobs: int) -> N
     """Make the runs of a method on these tasks, each task's in a process of its own."""
     waiting, going = list(tasks), dict[str, BaseProcess]()
     making = get_context("forkserver")  # a forked process of this one might lack torch's threads
-    making.set_forkserver_preload(["bench.reproduce.league.trials"])
+    making.set_forkserver_preload(["bench.reproduce.cli", "bench.reproduce.league.trials"])
     try:
         while waiting or going:
             while waiting and len(going) < jobs:
@@ -158,14 +170,23 @@ def make_together(league: League, tasks: list[str], method: str, jobs: int) -> N
 def work(task: Work) -> None:
     """The main function of a process that makes a method's runs on a task.
 
-    It ends with the server that it was forked from, and that one with the process of the command.
+    It ends when the process of the command ends, however that ends: otherwise rows could still be
+    written when the same command is given again.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the command ends this process
-    die_with(os.getppid())
+    Thread(target=end_with_command, daemon=True).start()
     try:
         make_apart(task)
     except (BadSetting, OSError) as error:
         sys.exit(f"reproduce: {task.method} on {task.task}: {error}")
+
+
+def end_with_command() -> None:
+    """Wait until the process of the command has ended, and end this one."""
+    command = parent_process()
+    assert command is not None
+    connection.wait([command.sentinel])
+    os._exit(1)
 
 
 def note_killed(league: League, task: str, method: str, code: int) -> None:
@@ -187,11 +208,11 @@ def told(league: League, task: str, method: str) -> str:
     """What became of a method on a task, in a few words."""
     entered, targets = league.entrant(task, method), league.targets.tasks[task]
     found = task_entry(entered, targets, league.progress(task, method))
-    tried = sum(status == "reached" for status in found.trials.status)
-    scored = sum(row.status == "reached" for row in found.runs)
+    tried = sum(work is not None for work in found.trials.work)
+    scored = sum(math.isfinite(row.work(league.track.scored)) for row in found.runs)
     return (
-        f"the target reached by {tried} of {len(found.trials.status)} trials and {scored} of "
-        f"{len(found.runs)} scored runs"
+        f"{tried} of {len(found.trials.status)} trials and {scored} of {len(found.runs)} scored "
+        "runs came there"
     )
 
 

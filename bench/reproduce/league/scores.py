@@ -50,7 +50,8 @@ class Place:
 def work_table(entries: Mapping[str, Mapping[str, TaskEntry]], unit: str) -> Array:
     """The work that each method took [methods, tasks, seeds]; infinite if it missed the target.
 
-    entries: method -> task -> what was measured, all with the same tasks and seeds.
+    entries: method -> task -> what was measured, all with the same tasks and seeds. unit: "value"
+    in a track that compares values, which then take the place of work.
     """
     return np.array(
         [
@@ -61,11 +62,15 @@ def work_table(entries: Mapping[str, Mapping[str, TaskEntry]], unit: str) -> Arr
 
 
 def ratios(work: Array) -> Array:
-    """The work of each method over that of the best on each problem, shaped as `work`; infinite
-    where the method missed the target."""
+    """The work of each method over that of the best on each problem, shaped as `work`.
+
+    It is infinite where the method missed the target, or where the best took nothing and the method
+    took something.
+    """
     best = work.min(axis=0)
-    reachable = np.isfinite(best)
-    return np.where(reachable, work / np.where(reachable, best, 1.0), np.inf)
+    comparable = np.isfinite(best) & (best > 0)
+    least = np.where(np.isfinite(work) & (work == best), 1.0, np.inf)
+    return np.where(comparable, work / np.where(comparable, best, 1.0), least)
 
 
 def credits(work: Array) -> Array:
@@ -157,12 +162,16 @@ def split_halves(work: Array) -> Halves:
     return Halves(int(overlaps.sum()), len(work))
 
 
-def sensitivity(entry: TaskEntry) -> float:
-    """The share of a method's trials on a task that took at most a tenth more work than the best
-    one; 0 if none reached the target."""
+def count_good(entry: TaskEntry) -> int:
+    """How many of a method's trials on a task took at most a tenth more work than the best one."""
     reached = [work for work in entry.trials.work if work is not None]
     best = min(reached, default=0.0)
-    return sum(work <= CLOSE * best for work in reached) / len(entry.trials.work)
+    return sum(work <= CLOSE * best for work in reached)
+
+
+def sensitivity(entry: TaskEntry) -> float:
+    """The share of a method's trials on a task that are good; 0 if none reached the target."""
+    return count_good(entry) / len(entry.trials.work)
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bench.core.draw import generator
 from bench.core.loop import Diverged, ignore, run
-from bench.core.settings import BadSetting, build
+from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
 from bench.reproduce.league.rules import (
     TRIED,
@@ -32,11 +32,11 @@ FOLDER, FILE = "league", "targets.json"
 
 class Target(StrictModel):
     """The metric at the start of a run, the least value that the reference found, and the value
-    that is to be reached."""
+    that is to be reached; all None in a track that compares values."""
 
-    start: float
-    best: float
-    target: float
+    start: float | None = None
+    best: float | None = None
+    target: float | None = None
 
 
 class TaskTargets(StrictModel):
@@ -67,11 +67,17 @@ def context_of(about: TrackTask, seed: int, data: Path) -> Context:
 def make_target(entered: Entrant, seed: int, data: Path) -> Target:
     """The target of a task at a seed; entered: the reference on this task. Raises BadSetting."""
     about = entered.track.tasks[entered.task]
+    if entered.track.by == "value":
+        return Target()
     config = configured(entered, seed, about.reference.set)
     task: Task = build(config["task"], context_of(about, seed, data))
     with torch.no_grad():
         x, y = task.init(generator(seed, "init"))
-        start = float(task.evaluate(x, y, 0)[about.metric])
+        there = task.evaluate(x, y, 0)
+        if about.metric not in there:
+            where = f"conf/league: tasks.{entered.task}.metric"
+            raise unknown_setting(where, about.metric, there, about.metric)
+        start = float(there[about.metric])
         best = least(task, config, about.reference, about.metric, seed)
     if not best < start:
         raise BadSetting(f"conf/league: tasks.{entered.task}: the reference ends at {best:g}")

@@ -59,8 +59,12 @@ class Row(StrictModel):
     def work(self, unit: str) -> float:
         """What it took to reach the target, in this unit; infinite if it was not reached.
 
-        unit: "calls", "samples", "cpu_seconds" or "rounds".
+        unit: "calls", "samples", "cpu_seconds" or "rounds"; with "value" it is the value of a run
+        that came to its limit of rounds.
         """
+        if unit == "value":
+            whole = self.status == "limit" and self.reason is None and self.value is not None
+            return math.inf if not whole or self.value is None else self.value
         if self.status != "reached":
             return math.inf
         taken = {
@@ -129,7 +133,7 @@ def cases(
     trials = trials_of(entered, targets)
     if any(case.key not in rows for case in trials):
         return trials, []
-    best = best_trial([rows[case.key] for case in trials], entered.track.unit)
+    best = best_trial([rows[case.key] for case in trials], entered.track.scored)
     chosen = dict(best.settings)
     seeds = range(entered.track.seeds)
     return trials, [case_of(entered, targets, seed, chosen) for seed in seeds]
@@ -147,17 +151,25 @@ def best_trial(trials: Sequence[Row], unit: str) -> Row:
 
 
 def read_progress(file: Path) -> Progress:
-    """The rows that are there. A last line that was cut short by a kill is left out."""
+    """The rows that are there. A last line that was cut short by a kill is left out.
+
+    Raises BadSetting if another line is damaged.
+    """
     rows: dict[str, Row] = {}
     memory: float | None = None
     lines = file.read_text().split("\n")[:-1] if file.is_file() else []
-    for line in lines:
-        found = json.loads(line)
-        if "memory_mb" in found:
-            memory = max(memory or 0.0, found["memory_mb"])
-        else:
-            row = Row.model_validate_json(line)
-            rows[row.key] = row
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line)
+            if "memory_mb" in found:
+                memory = max(memory or 0.0, found["memory_mb"])
+            else:
+                row = Row.model_validate_json(line)
+                rows[row.key] = row
+        except (ValueError, TypeError):
+            raise BadSetting(
+                f"{file}: line {number} is damaged: remove that line, and its run is made again"
+            ) from None
     return Progress(rows, memory)
 
 
@@ -193,7 +205,8 @@ def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> 
         end = work_to_goal(task, build(config["algorithm"]), case.seed, goal, limit)
     except Exception as error:
         return Row(**case._asdict(), status="failed", reason=reason_of(error))
-    return row_of(case, end)
+    value = 1 - end.value if about.higher else end.value
+    return row_of(case, end._replace(value=value))
 
 
 def row_of(case: Case, end: Ended) -> Row:
