@@ -434,6 +434,13 @@ def test_the_bootstrap_draws_tasks_and_seeds() -> None:
     assert scores.draw_areas(seeds)[:, 0].std() == pytest.approx(math.sqrt(0.25 / 10), rel=0.1)
 
 
+def test_what_a_method_took_is_told_with_its_spread() -> None:
+    work = np.array([12345.0, math.inf, 20.0, 3.14159])
+    said = "`soba` (20 calls [3.14, 12,345], 3 of 4 seeds)"
+    assert page.task_phrase("soba", work, "calls") == said
+    assert page.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
+
+
 def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:
     tried = entries.Trials(
         status=["reached", "reached", "reached", "limit"], work=[10.0, 11.0, 12.0, None], reasons=[]
