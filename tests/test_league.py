@@ -305,6 +305,12 @@ def test_an_entry_by_other_rules_is_left_out_and_named(entered: League, tmp_path
     )
     assert board.names == []
     assert board.left_out == [f"soba: not by today's rules: hard; `{found.command}`"]
+    goal = entered.targets.tasks["easy"]
+    nearer = goal.seeds["0"].model_copy(update={"target": 0.0})
+    moved = goal.model_copy(update={"seeds": {**goal.seeds, "0": nearer}})
+    new = entered.targets.model_copy(update={"tasks": {**entered.targets.tasks, "easy": moved}})
+    assert list(entries.todays(found, entered.track, entered.targets)) == ["easy", "hard"]
+    assert list(entries.todays(found, entered.track, new)) == ["hard"]
 
 
 def test_two_processes_do_not_make_one_entry(entered: League) -> None:
