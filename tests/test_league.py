@@ -305,6 +305,12 @@ def test_an_entry_by_other_rules_is_left_out_and_named(entered: League, tmp_path
     )
     assert board.names == []
     assert board.left_out == [f"soba: not by today's rules: hard; `{found.command}`"]
+    goal = entered.targets.tasks["easy"]
+    nearer = goal.seeds["0"].model_copy(update={"target": 0.0})
+    moved = goal.model_copy(update={"seeds": {**goal.seeds, "0": nearer}})
+    new = entered.targets.model_copy(update={"tasks": {**entered.targets.tasks, "easy": moved}})
+    assert list(entries.todays(found, entered.track, entered.targets)) == ["easy", "hard"]
+    assert list(entries.todays(found, entered.track, new)) == ["hard"]
 
 
 def test_two_processes_do_not_make_one_entry(entered: League) -> None:
@@ -432,6 +438,13 @@ def test_the_bootstrap_draws_tasks_and_seeds() -> None:
     seeds = np.zeros((1, 1, 10))
     seeds[0, 0, :5] = 1.0
     assert scores.draw_areas(seeds)[:, 0].std() == pytest.approx(math.sqrt(0.25 / 10), rel=0.1)
+
+
+def test_what_a_method_took_is_told_with_its_spread() -> None:
+    work = np.array([12345.0, math.inf, 20.0, 3.14159])
+    said = "`soba` (20 calls [3.14, 12,345], 3 of 4 seeds)"
+    assert page.task_phrase("soba", work, "calls") == said
+    assert page.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
 
 
 def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:

@@ -198,13 +198,19 @@ def advice_text(board: Board) -> str:
     return "\n".join(lines) + "\n"
 
 
+def number(value: float) -> str:
+    """A number to three digits, or a large one to its last."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def task_phrase(method: str, work: Array, unit: str) -> str:
     """What a method took on a task, over its seeds: the median with the least and the most."""
     hits = np.sort(work[np.isfinite(work)])
     if not len(hits):
         return f"`{method}` never"
     measure = "" if unit == WORDS["value"] else f" {unit}"
-    spread = f"{np.median(hits):.3g}{measure} [{hits[0]:.3g}, {hits[-1]:.3g}]"
+    middle, least, most = map(number, (float(np.median(hits)), hits[0], hits[-1]))
+    spread = f"{middle}{measure} [{least}, {most}]"
     return f"`{method}` ({spread}, {len(hits)} of {len(work)} seeds)"
 
 
