@@ -84,7 +84,6 @@ TWINS = {
         ("mixed", "curved"),
         ("xy", "yy"),
         ("min", "max"),
-        ("amin", "amax"),
         ("argmin", "argmax"),
         ("sum", "mean"),
         ("any", "all"),

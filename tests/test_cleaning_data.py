@@ -104,6 +104,12 @@ def test_what_f_is_the_loss_of() -> None:
     ]
 
 
+def own(batch: Any) -> Tensor:
+    """The features of a batch, which may lie among all others."""
+    features: Tensor = batch.features
+    return features if batch.picked is None else features[batch.picked]
+
+
 def test_batches_are_drawn_with_replacement_and_know_their_rows() -> None:
     """Every image can be drawn, and the numbers, features and labels of a batch are of the same
     images; a batch depends on its seed, step and turn alone."""
@@ -113,12 +119,12 @@ def test_batches_are_drawn_with_replacement_and_know_their_rows() -> None:
     for batch, turn in ((first, 0), (second, 1)):
         rng = generator(5, "lower", 2, turn)
         assert torch.equal(batch.numbers, torch.randint(N, (600,), generator=rng))
-        assert named(batch.features) == where["train"][batch.numbers].tolist()
+        assert named(own(batch)) == where["train"][batch.numbers].tolist()
         assert torch.equal(batch.labels, at.noisy(task)[batch.numbers])
         assert task.data.count(batch) == 600
     assert set(first.numbers.tolist()) == set(range(N))
     xi = draw.f(3)
-    assert named(xi.features) == where["val"][xi.numbers].tolist()
+    assert named(own(xi)) == where["val"][xi.numbers].tolist()
     assert torch.equal(xi.labels, at.truth("val")[xi.numbers])
     assert task.data.rows is not None
     block = task.data.rows(draw.g(), 4, 11)
