@@ -286,6 +286,22 @@ def test_without_a_compiler_there_is_one_line(
     assert not list(tmp_path.rglob("*.so*"))
 
 
+def test_a_compiler_without_openmp_makes_it_for_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """As that of macOS."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-fopenmp*) exit 1;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = softmax_rows.library.__wrapped__()
+    monkeypatch.setattr(softmax_rows, "library", lambda: found)
+    X, y = drawn(5037, WIDTH), drawn(CLASSES, WIDTH)
+    close(scores(y, X), y @ X.T)
+    assert not caplog.messages
+
+
 def test_the_library_is_kept_in_the_users_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

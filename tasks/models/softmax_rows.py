@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import logging
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -52,20 +53,29 @@ def library() -> dict[torch.dtype, Callable[..., int]] | None:
         log.warning("No C compiler is installed: softmax regression takes longer without one.")
         return None
     try:
-        return {dtype: load(compiler, names) for dtype, names in TYPES.items()}
+        return load_all(compiler.split())
     except (OSError, subprocess.CalledProcessError) as error:
         log.warning("The C compiler %s fails: softmax regression takes longer. %s", compiler, error)
         return None
 
 
-def load(compiler: str, names: tuple[str, ...]) -> Callable[..., int]:
-    """`over_rows` for the numbers of these names, compiled unless the user's cache has it.
+def load_all(compiler: list[str]) -> dict[torch.dtype, Callable[..., int]]:
+    """`over_rows` for each type of number, on one thread where the compiler knows no OpenMP.
 
     Raises OSError, or CalledProcessError if the compiler fails.
     """
+    try:
+        return {dtype: load([*compiler, "-fopenmp", *names]) for dtype, names in TYPES.items()}
+    except subprocess.CalledProcessError:
+        return {dtype: load([*compiler, *names]) for dtype, names in TYPES.items()}
+
+
+def load(compiler: list[str]) -> Callable[..., int]:
+    """`over_rows` by this command, compiled unless the user's cache has it; raises as load_all."""
     able = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
-    command = [*compiler.split(), *FLAGS, *able, *names, "-fopenmp", str(SOURCE), "-lm"]
-    key = hashlib.blake2b(repr(command).encode() + SOURCE.read_bytes(), digest_size=10).hexdigest()
+    command = [*compiler, *FLAGS, *able, str(SOURCE), "-lm"]
+    made_of = repr([platform.machine(), *command]).encode() + SOURCE.read_bytes()
+    key = hashlib.blake2b(made_of, digest_size=10).hexdigest()
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilevel-bench"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
