@@ -277,12 +277,12 @@ class Compiled:
         The state stays a list of tensors meanwhile.
         """
         states, _ = tree_flatten(s.state)
+        numbers = torch.tensor([form.row(now)], dtype=torch.float64, device=states[0].device)
         while True:
             n = self._steps_at_once(form, at, end)
-            rows = [
-                form.row(now._replace(step=at.step + k)) for k in range(n if form.numbers else 1)
-            ]
-            numbers = torch.tensor(rows, dtype=torch.float64, device=states[0].device)
+            if form.numbers:
+                rows = [form.row(now._replace(step=at.step + k)) for k in range(n)]
+                numbers = torch.tensor(rows, dtype=torch.float64, device=states[0].device)
             leaves = call([*states, *batches], numbers, n)
             at = At(at.step + n)
             found = form.inputs(self.task, self.seed, at) if at.step < end else None

@@ -125,7 +125,8 @@ def over_rows(
     Raises MemoryError, and IndexError for a label or the number of a row that is out of range.
     """
     lanes, c, n = shape
-    d, groups = features.shape[1], 1 if picked is None else len(picked)
+    length, d = features.shape
+    groups = 1 if picked is None else picked.shape[0]  # len() of a tensor takes a microsecond
     sums, out, losses = wanted
     made = (
         features.new_zeros(lanes if sums else 0, c, d),
@@ -136,13 +137,13 @@ def over_rows(
         None if t is None else t.contiguous()
         for t in (features, picked, labels, weights, y, given)
     ]  # fmt: skip
-    steps = [0 if t is None or len(t) == 1 else n for t in (labels, weights)]
+    steps = [0 if t is None or t.shape[0] == 1 else n for t in (labels, weights)]
     places = [None if t is None else t.data_ptr() for t in inputs]
     found = library()
     assert found is not None
     failed = found[features.dtype](
         PASSES.index(name), torch.get_num_threads(), groups, lanes // groups, c, n, d, *steps,
-        len(features), *places, *(t.data_ptr() if want else None for t, want in zip(made, wanted)),
+        length, *places, *(t.data_ptr() if want else None for t, want in zip(made, wanted)),
     )  # fmt: skip
     if failed == 1:
         raise MemoryError("softmax regression: no memory is left for its sums")
