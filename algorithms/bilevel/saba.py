@@ -29,8 +29,8 @@ class State(NamedTuple):
     x: Tensor
     y: Tensor
     v: Tensor
-    lower: Tables  # g_y, g_yy v and g_xy v: entries [blocks, *y], [blocks, *y], [blocks, *x]
-    upper: Tables  # f_y and f_x: entries [upper blocks, *y], [upper blocks, *x]
+    lower: Tables  # g_y, g_yy v and g_xy v, shaped as y, y and x, for each block
+    upper: Tables  # f_y and f_x, shaped as y and x, for each upper block
 
 
 def saba(

@@ -38,8 +38,8 @@ class SffbaState(NamedTuple):
     y: Tensor
     v: Tensor
     last: Point  # the point of the step before
-    lower: Tables  # g_y, g_yy v and g_xy v: entries [blocks, *y], [blocks, *y], [blocks, *x]
-    upper: Tables  # f_y and f_x: entries [upper blocks, *y], [upper blocks, *x]
+    lower: Tables  # g_y, g_yy v and g_xy v, shaped as y, y and x, for each block
+    upper: Tables  # f_y and f_x, shaped as y and x, for each upper block
     parts: tuple[Parts, Parts]  # the estimates of the upper and of the lower parts
 
 
@@ -99,7 +99,7 @@ class MsebaState(NamedTuple):
     y: Tensor
     v: Tensor
     last: Point  # the point of the step before
-    lower: Tables  # g_y: entries [blocks, *y]
+    lower: Tables  # g_y, shaped as y, for each block
     directions: Point
 
 

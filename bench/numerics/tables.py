@@ -18,24 +18,32 @@ Parts = tuple[Tensor, ...]  # what one block gives, such as its gradients
 
 
 class Tables(NamedTuple):
-    """A table for each part of what a block gives: entries [B, *shape], and its mean over the rows,
-    which has the part's shape."""
+    """A table for each part of what a block gives: entries[part][block], and the part's mean over
+    the rows, all of the part's shape.
 
-    entries: Parts
+    Each entry is a tensor of its own, so that new tables with one new entry share all the others.
+    """
+
+    entries: tuple[Parts, ...]
     means: Parts
 
 
 def empty(blocks: int, *like: Tensor) -> Tables:
     """Tables of zeros for parts that are shaped as `like`."""
-    entries = tuple(t.new_zeros(blocks, *t.shape) for t in like)
-    return Tables(entries, tuple(torch.zeros_like(t) for t in like))
+    means = tuple(torch.zeros_like(t) for t in like)
+    return Tables(tuple((mean,) * blocks for mean in means), means)
 
 
 def fill(measure: Callable[[Batch], Parts], data: Blocks) -> Tables:
     """The tables whose entries are what `measure` gives for each block, of any shape."""
-    entries = tuple(torch.stack(c) for c in zip(*(measure(data[b]) for b in range(len(data)))))
-    share = entries[0].new_tensor([data.share(b) for b in range(len(data))])
-    return Tables(entries, tuple(torch.tensordot(share, t, 1) for t in entries))
+    entries = tuple(zip(*(measure(data[b]) for b in range(len(data)))))
+    means = []
+    for parts in entries:
+        mean = torch.zeros_like(parts[0])
+        for b, part in enumerate(parts):
+            mean = mean + data.share(b) * part
+        means.append(mean)
+    return Tables(entries, tuple(means))
 
 
 def saga(new: Parts, data: Blocks, b: int, tables: Tables) -> tuple[list[Tensor], Tables]:
@@ -45,7 +53,7 @@ def saga(new: Parts, data: Blocks, b: int, tables: Tables) -> tuple[list[Tensor]
     for old, mean, now in zip(tables.entries, tables.means, new):
         change = now - old[b]
         estimates.append(share * len(data) * change + mean)
-        entries.append(old.index_copy(0, torch.tensor([b]).to(old.device), now[None]))
+        entries.append((*old[:b], now, *old[b + 1 :]))
         means.append(mean + share * change)
     return estimates, Tables(tuple(entries), tuple(means))
 
