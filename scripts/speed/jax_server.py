@@ -27,7 +27,18 @@ from jax import Array
 
 from scripts.speed.jax_full import DIRECTIONS, descents, gradients, toy
 from scripts.speed.peers import answer_requests
-from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, C, Q, T
+from scripts.speed.workload import (
+    BATCH,
+    BLOCK,
+    INNER_LR,
+    LAM,
+    OUTER_LR,
+    RATIO,
+    SYSTEM_LR,
+    C,
+    Q,
+    T,
+)
 
 State = tuple[Array, ...]
 Rows = tuple[Array, Array]  # numbers of rows: [batches of f, BATCH], [batches of g, BATCH]
@@ -131,25 +142,91 @@ def f2sa(p: Problem, s: State, k: Array, rows: Rows) -> State:
     return x - RATIO * alpha * lam * apart, y, z
 
 
+def saba(p: Problem, s: State, k: Array, rows: Rows) -> State:
+    """Dagreou et al. 2022, Algorithm 1 with SAGA's estimates, by blocks of consecutive rows."""
+    x, y, v, *memory = s
+    i, j = rows[0][0, 0], rows[1][0, 0]
+    f_y, f_y_all, f_mean = saga(upper_part(p, y, i), memory[0], memory[1], i)
+    found = [
+        saga(new, memory[at], memory[at + 1], j)
+        for new, at in zip(lower_parts(p, x, y, v, j), (2, 4, 6))
+    ]
+    (g_y, _, _), (curved, _, _), (mixed, _, _) = found
+    tables = [t for _, table, mean in found for t in (table, mean)]
+    step_y, step_v = INNER_LR * g_y, INNER_LR * (curved - f_y)
+    return x + OUTER_LR * mixed, y - step_y, v - step_v, f_y_all, f_mean, *tables
+
+
+def saga(new: Array, table: Array, mean: Array, b: Array) -> tuple[Array, Array, Array]:
+    """SAGA's estimate, the table with the new entry of block b, and its mean."""
+    change = new - table[b]
+    return change + mean, table.at[b].set(new), mean + change / len(table)
+
+
+def block_rows(b: Array, many: int) -> Array:
+    """The numbers of the rows of block b, of which there are `many` with so many rows."""
+    return b * many + jnp.arange(many)
+
+
+def upper_part(p: Problem, y: Array, i: Array) -> Array:
+    """f_y on block i of f's rows; f does not depend on x."""
+    found: Array = jax.grad(p.upper)(y, block_rows(i, len(p.val) // (len(p.val) // BLOCK)))
+    return found
+
+
+def lower_parts(p: Problem, x: Array, y: Array, v: Array, j: Array) -> tuple[Array, Array, Array]:
+    """g_y, g_yy v and g_xy v on block j of g's rows."""
+    g_y, mixed, curved = p.products(x, y, v, block_rows(j, len(p.train) // (len(p.train) // BLOCK)))
+    return g_y, curved, mixed
+
+
+def filled_tables(p: Problem) -> State:
+    """v = 0, and SABA's tables, each with its mean, at the start."""
+    x, y = p.start
+    v = jnp.zeros_like(y)
+    f = jax.lax.map(partial(upper_part, p, y), jnp.arange(len(p.val) // BLOCK))
+    g = jax.lax.map(partial(lower_parts, p, x, y, v), jnp.arange(len(p.train) // BLOCK))
+    return v, *(t for table in (f, *g) for t in (table, table.mean(0)))
+
+
 def hessian_product(p: Problem, x: Array, y: Array, v: Array, i: Array) -> Array:
     """g_yy v."""
     found: Array = jax.jvp(lambda y: p.g_y(x, y, i), (y,), (v,))[1]
     return found
 
 
+def zero(p: Problem) -> State:
+    """v = 0."""
+    return (jnp.zeros_like(p.start[1]),)
+
+
+def nothing(p: Problem) -> State:
+    """x and y are the whole state."""
+    return ()
+
+
+def start_of_z(p: Problem) -> State:
+    """z, which starts as y."""
+    return (p.start[1],)
+
+
 # a step, how many batches of f and of g it takes, and which tensors besides x and y a state has
-METHODS: dict[str, tuple[Callable[..., State], int, int, Callable[[Array], State]]] = {
-    "SOBA": (soba, 1, 1, lambda y: (jnp.zeros_like(y),)),
-    "AmIGO": (amigo, 1, T + Q + 1, lambda y: (jnp.zeros_like(y),)),
-    "stocBiO": (stocbio, 1, T + Q + 1, lambda y: ()),
-    "F2SA": (f2sa, T + 1, 2 * T + 2, lambda y: (y,)),
+METHODS: dict[str, tuple[Callable[..., State], int, int, Callable[[Problem], State]]] = {
+    "SOBA": (soba, 1, 1, zero),
+    "AmIGO": (amigo, 1, T + Q + 1, zero),
+    "stocBiO": (stocbio, 1, T + Q + 1, nothing),
+    "F2SA": (f2sa, T + 1, 2 * T + 2, start_of_z),
+    "SABA": (saba, 1, 1, filled_tables),
 }
 
 
 def draw_rows(p: Problem, method: str, key: Array) -> Rows:
-    """The numbers of the rows of a step's batches, drawn with replacement."""
+    """The numbers of the rows of a step's batches, drawn with replacement; SABA's blocks."""
     _, many_f, many_g, _ = METHODS[method]
     first, second = jax.random.split(key)
+    if method == "SABA":
+        i = jax.random.randint(first, (1, 1), 0, len(p.val) // BLOCK)
+        return i, jax.random.randint(second, (1, 1), 0, len(p.train) // BLOCK)
     f = jax.random.randint(first, (many_f, BATCH), 0, len(p.val))
     return f, jax.random.randint(second, (many_g, BATCH), 0, len(p.train))
 
@@ -212,7 +289,7 @@ def answering(folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
             found.append(Problem(folder))
         p, method = found[0], request["method"]
         step, _, _, more = METHODS[method]
-        state = (*p.start, *more(p.start[1]))
+        state = (*p.start, *more(p))
         if request["ask"] == "ends":
             given = np.load(folder / f"{method}.npz")
             rows = jnp.array(given["f"]), jnp.array(given["g"])

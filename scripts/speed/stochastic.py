@@ -45,7 +45,7 @@ from scripts.speed.images import image_problem, our_task
 from scripts.speed.jax_peer import jax_process
 from scripts.speed.peers import Ask, Unavailable
 from scripts.speed.softmax import CLASSES, PIXELS, TOLERANCE, SoftmaxProblem
-from scripts.speed.workload import BATCH, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, Q, T
+from scripts.speed.workload import BATCH, BLOCK, INNER_LR, LAM, OUTER_LR, RATIO, SYSTEM_LR, Q, T
 
 SAME = 3  # steps by which both sides are compared
 LANES = 5
@@ -62,20 +62,30 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "_target_": "algorithms.bilevel.f2sa.f2sa", "outer_lr": INNER_LR, "inner_lr": INNER_LR,
         "ratio": RATIO, "T": T, "lam": LAM, "growth": 1 / 3,
     },
+    "SABA": {
+        "_target_": "algorithms.bilevel.saba.saba", "outer_lr": OUTER_LR, "inner_lr": INNER_LR,
+    },
 }  # fmt: skip
 
 
 class Noting(Draw):
-    """Draws as in any run, and notes the numbers of the rows."""
+    """Draws as in any run, and notes the numbers of the rows, or of the blocks of rows."""
 
     def __init__(self, task: Task, step: int):
         super().__init__(task, 0, step)
         self.rows: dict[str, list[Tensor]] = {"upper": [], "lower": []}
+        self.sides = iter(self.rows.values())
 
     def _draw(self, side: Any, size: int | None) -> Batch:
         batch = super()._draw(side, size)
         self.rows[side].append(batch.numbers)
         return batch
+
+    def integer(self, below: int) -> int:
+        """The number of one of SABA's blocks, of f first."""
+        number = super().integer(below)
+        next(self.sides).append(torch.tensor([number]))
+        return number
 
 
 def noted_steps(task: Task, algorithm: Algorithm, start: Standing) -> tuple[Tensor, dict[str, Any]]:
@@ -101,7 +111,10 @@ def time_method(
     method: str, task: Task, p: SoftmaxProblem, options: Namespace, jax: tuple[Ask, Path]
 ) -> Iterator[SpeedLine]:
     """Lines of one method: eager, compiled, and LANES seeds as lanes, each against JAX."""
-    config, (ask, folder) = CONFIGS[method] | {"batch": BATCH}, jax
+    (ask, folder), config = jax, CONFIGS[method] | {"batch": BATCH}
+    if method == "SABA":
+        many, above = (len(part.labels) // BLOCK for part in (p.train, p.val))
+        config = CONFIGS[method] | {"blocks": many, "upper_blocks": above}
     algorithm: Algorithm = build(config)
     start = start_at(task, algorithm, p)
     moved, rows = noted_steps(task, algorithm, start)
@@ -123,9 +136,14 @@ def time_method(
         return Result(moved, {})
 
     plain = take_plainly(task, algorithm, 0)
-    eager = in_process("eager", partial(plain, start, options.steps), compute=our_result)
+    begun = plain(start, 1).standing  # SABA's first step fills its tables
+    note = f"blocks of {BLOCK} rows" if method == "SABA" else ""
+    work = partial(plain, begun, options.steps)
+    eager = in_process("eager", work, compute=our_result, note=note)
     checked = check_against_first([eager, peer], TOLERANCE)
     yield from take_turns(f"{method}, eager", checked, options.repeats)
+    if method == "SABA":
+        return  # how much it computes is drawn at random, so that it has no graph
 
     compiled = Compiled(task, algorithm, 0)
     begin = time.perf_counter()

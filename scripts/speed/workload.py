@@ -1,6 +1,7 @@
 """Sizes and step sizes that both sides of a comparison have. This file needs no package."""
 
 BATCH = 64
+BLOCK = 80  # rows of one of SABA's blocks, of which there are whole ones only
 T = 10  # inner steps
 Q = 10  # stochastic steps, or terms, for the linear system
 K = 10  # iterations of CG, terms of the Neumann series after the first
