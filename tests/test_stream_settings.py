@@ -17,6 +17,7 @@ from algorithms.continual.mer import mer
 from algorithms.meta.learn2learn import learn2learn
 from algorithms.meta.maml import maml
 from bench.core.algorithm import Algorithm
+from bench.core.settings import TUNING
 from bench.numerics.descent import gd
 from tasks.continual import CTN, Size, permuted_mnist, split_cifar
 from tasks.few_shot import few_shot
@@ -24,9 +25,12 @@ from tests.conftest import ROOT
 
 
 def written(path: str) -> dict[str, Any]:
-    """A yaml of conf/, its references not followed, without what only Hydra reads."""
+    """A yaml of conf/, its references not followed, without what only Hydra reads and without a
+    method's search space."""
     node: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / f"{path}.yaml"))
-    return {key: value for key, value in node.items() if key not in ("_target_", "defaults")}
+    return {
+        key: value for key, value in node.items() if key not in ("_target_", "defaults", TUNING)
+    }
 
 
 # ER, GEM and MER: of their papers, with as many remembered as CTN has, 40 and 10 of each task
