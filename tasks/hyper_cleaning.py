@@ -33,6 +33,7 @@ from tasks.models.linear import (
     pick,
     sample_losses,
 )
+from tasks.models.softmax_rows import reads_rows_once
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
@@ -341,6 +342,7 @@ def _sampler(
 ) -> Callable[[Generator, int, int | None], Batch]:
     """The sampler of all rows, or of `size` of them with replacement. labels_at: the labels of a
     step, where they change."""
+    reads_rows_once(part.features)  # compiles the operator here: a draw is on the run's clock
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         labels = labels_at(step) if labels_at else part.labels

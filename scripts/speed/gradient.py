@@ -5,7 +5,7 @@
 One lane computes one gradient. Six lanes compute six, each at weights x and y of its own: ours
 under torch.func.vmap, plain autograd one after the other. The model is softmax regression, full
 batch, float32; the images are made up in MNIST's shape, with ink everywhere, or with --images
-MNIST's or Fashion-MNIST's own, whose empty margin ours leaves out. With --jax JAX takes part, in an
+MNIST's or Fashion-MNIST's own. With --jax JAX takes part, in an
 environment of its own, whose six are of jax.vmap. Before they are timed, all must compute the same
 gradients to 1e-4; `passes` counts the products with the training features.
 """

@@ -1,7 +1,7 @@
 /* The products of softmax regression with rows of features, each row read once.
 
 tasks/models/linear.py has the formulas, tasks/models/softmax_rows.py compiles and calls this file.
-A task of BLOCK rows goes through three stages while its rows stay in the cache:
+A block of BLOCK rows goes through three stages while its rows stay in the cache:
 
     scores     z_ji = <y_j, x_i>            for all columns j (the classes of all lanes)
     a map      z -> r, row by row           softmax minus labels, or its derivative along z

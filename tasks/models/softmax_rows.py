@@ -1,8 +1,8 @@
 """softmax_rows.c, which reads each row of features once: compiled on first use, as operators.
 
-torch's own products need two passes over the features for a gradient, of which each takes longer
-than one pass here. JAX's take as long. A C compiler makes a library of the file in the user's
-cache, in half a second; without one `linear.py` does the same in torch.
+A gradient by torch's own products, or by JAX's, passes over the features twice; here it is once. A
+C compiler makes a library of the file in the user's cache, in half a second; without one
+`linear.py` does the same in torch.
 
 torch.func.vmap over weights stacks the lanes' columns, so that rows that all lanes share are read
 once for all of them. torch.compile takes the operators as they are.
