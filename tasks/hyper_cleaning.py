@@ -25,6 +25,7 @@ from bench.numerics.sets import box
 from tasks.common.pretraining import descend, train_or_load
 from tasks.data.images import Images, ImageSplit, LabelledImages, load
 from tasks.models.linear import (
+    LossGradient,
     Rows,
     curvature,
     logits,
@@ -348,7 +349,7 @@ def _sampler(
         labels = labels_at(step) if labels_at else part.labels
         if size is None:
             return Rows(part.features, labels, None)
-        i = bring(torch.randint(len(labels), (size,), generator=rng), labels.device)
+        i = bring(torch.randint(labels.shape[0], (size,), generator=rng), labels.device)
         return pick(part.features, labels, i)
 
     return draw
@@ -397,13 +398,16 @@ def _lower_derivatives(
 
     def linearise(x: Tensor, y: Tensor, batch: Rows) -> Any:
         w = scaled_weights(x, batch)
-        at = loss_gradient(y, batch, w)
+        passes: list[LossGradient] = []  # at y, as soon as one is needed
 
         def gradient() -> Tensor:
-            return at.gradient.add(y, alpha=2 * c)
+            passes[:] = [loss_gradient(y, batch, w)]
+            return passes[0].gradient.add(y, alpha=2 * c)
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
-            change, along = curvature(v, at.p, batch, w if "y" in wrt else None)
+            if not passes:  # without the gradient a pass takes half the time
+                passes.append(loss_gradient(y, batch, None))
+            change, along = curvature(v, passes[0].p, batch, w if "y" in wrt else None)
             mixed = over_batch(x, along, batch) if "x" in wrt else None
             return mixed, change.add(v, alpha=2 * c) if "y" in wrt else None
 

@@ -29,6 +29,8 @@ from bench.core.settings import Count, Positive
 from bench.core.task import Batch, Context, Data, Report, Sampler, Tally, Task
 from tasks.common.online import NAMES, Solved, measure_round
 from tasks.data.images import Images, LabelledImages, load
+from tasks.models.batch_norm import batch_norm
+from tasks.models.convolution import convolution
 
 CLASSES = 10
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -203,15 +205,15 @@ class ConvNetwork:
             kernel, bias, scale, shift = parts[a:b]
             h = convolve(h, kernel, bias)
             if r is None:
-                h = F.batch_norm(h, None, None, scale, shift, training=True)
+                h = batch_norm(h, scale, shift)
                 continue
             r = convolve(r, kernel, bias)
             variance, mean = torch.var_mean(r, (0, 2, 3), correction=0)
             h, r = (F.batch_norm(u, mean, variance, scale, shift) for u in (h, r))
-        return h.flatten(1) @ parts[16].T + parts[17]
+        return F.linear(h.flatten(1), parts[16], parts[17])
 
 
 def convolve(images: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """A block's convolution, ReLU and pooling."""
-    h = F.relu(F.conv2d(images, kernel, bias, padding=1))
+    h = F.relu(convolution(images, kernel, bias))
     return F.max_pool2d(h, 2) if h.shape[-1] > 1 else h

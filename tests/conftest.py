@@ -1,5 +1,6 @@
 """Numerical tests run in double precision on one thread: no tolerance hides rounding."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -14,15 +15,31 @@ import torch
 
 from bench.core.task import Context, Task
 from tasks.quadratic import quadratic
+from tests.warm import warm_workers
+
+__all__ = ["warm_workers"]
 
 ROOT = Path(__file__).parent.parent
 torch.set_num_threads(1)
 
 
+def pytest_configure() -> None:
+    """All that is imported and collected stays: it is no garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """To look through all of that for garbage takes 0.4 s each time, so nobody does."""
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """A run in this process may have left another number of threads behind, and so other bits."""
+def as_if_first() -> None:
+    """A command that ran in this process may have left another number of threads behind, and so
+    other bits, and a variable with which processes import nothing from their script's folder."""
     torch.set_num_threads(1)
+    os.environ.pop("PYTHONSAFEPATH", None)
 
 
 @pytest.fixture

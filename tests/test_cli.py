@@ -22,6 +22,7 @@ from bench.runs.loggers import answers
 from tests.conftest import ROOT, Cli
 from tests.test_hostile import Main, Said, main  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.usefixtures("warm_workers")
 QUICK = ("task=toy_minimax", "run.steps=4", "run.every=2", "run.threads=1")
 
 

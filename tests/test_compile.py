@@ -13,20 +13,21 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from algorithms.bilevel.bome import bome
+from bench.compiled import traced
 from bench.compiled.calls import Call, loop_steps
 from bench.compiled.symbols import NoGraph
 from bench.compiled.traced import Compiled
 from bench.contract import on_a_ball
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
-from bench.core.loop import Standing, advance, first, run
+from bench.core.loop import Standing, Taken, advance, first, run, take_plainly
 from bench.core.oracle import Oracle
 from bench.core.task import Context, Task
 from bench.numerics.descent import adam, gd
+from bench.runs import opening
 from tasks.online_oscillation import online_oscillation
 from tasks.quadratic import quadratic
 from tasks.toy import toy_coreset, toy_degenerate
-from tests.conftest import Cli
 from tests.test_algorithms import made, name, problem  # noqa: F401
 from tests.test_hostile import Main, main  # noqa: F401
 
@@ -195,11 +196,16 @@ def test_a_first_state_of_another_layout(context: Context) -> None:
     close(taken(task, spread, 5), plain(task, spread, 5), 1e-12)
 
 
-def test_without_a_compiler(cli: Cli) -> None:
+def test_without_a_compiler(main: Main) -> None:  # noqa: F811
+    """As if the variable CXX had named one that is not there when torch was imported."""
+    from torch._inductor import config  # slow to import
+
     toy = ["task=toy_coreset", "run.steps=2", "run.every=1", "run.compile=true"]
-    done = cli(*toy, CXX="no-such-compiler", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")
-    assert done.returncode == 2
-    said = done.stderr.splitlines()[-1]  # torch may complain before of what it misses
+    lacking = {"cpp.cxx": (None, "no-such-compiler"), "force_disable_caches": True}
+    with config.patch(lacking):
+        done = main(*toy)
+    assert done.code == 2
+    said = done.err.splitlines()[-1]  # torch may complain before of what it misses
     assert "torch cannot compile it (InvalidCxxCompiler: " in said
     assert "write run.compile=false" in said
 
@@ -219,3 +225,63 @@ def test_command_line(main: Main, tmp_path: Path) -> None:  # noqa: F811
     assert refused.err.count("\n") == 1
     assert "run.compile=true: this algorithm's steps are no graph" in refused.err
     assert not (tmp_path / "runs" / "online_quadratic").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "compiled"),
+    [
+        ({"compile": "auto", "steps": opening.LONG}, True),
+        ({"compile": "auto", "steps": opening.LONG - 1}, False),
+        ({"compile": "auto", "steps": opening.LONG, "cpu_seconds": 1.0}, False),
+        ({"compile": "auto", "steps": opening.LONG, "until": "objective"}, False),
+        ({"compile": False, "steps": opening.LONG}, False),
+        ({"compile": True, "steps": 1}, True),
+    ],
+)
+def test_long_runs_are_compiled_by_themselves(settings: dict[str, Any], compiled: bool) -> None:
+    limits = {"seconds": None, "cpu_seconds": None, "until": None}
+    assert opening.is_compiled(limits | settings) is compiled
+
+
+class Uncompiled(Compiled):
+    """In place of compiled steps: plain ones, and none from step `most` on."""
+
+    most = 10
+
+    def __call__(self, s: Standing, many: int) -> Taken:
+        if s.step >= self.most:
+            raise NoGraph("its steps are strange")
+        return take_plainly(self.task, self.algorithm, self.seed)(s, many)
+
+
+def test_a_long_run_tells_that_it_is_compiled(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "LONG", 20)
+    monkeypatch.setattr(traced, "Compiled", Uncompiled)
+    monkeypatch.setattr(Uncompiled, "most", 20)
+    assert (
+        "20 steps are worth compiling; run.compile=false"
+        in main("task=toy_coreset", "run.steps=20").out
+    )
+    (folder,) = (tmp_path / "runs" / "toy_coreset" / "bome").iterdir()
+    assert json.loads((folder / "environment.json").read_text())["compile"] is True
+
+
+def test_a_long_run_without_a_graph_takes_plain_steps(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether that is found out before the first step or after some."""
+    monkeypatch.setattr(opening, "LONG", 20)
+    assert main("task=online_quadratic", "algorithm=af2obo", "run.steps=20").code == 0
+    monkeypatch.setattr(traced, "Compiled", Uncompiled)
+    assert main("task=toy_coreset", "run.steps=20", "run.every=5").code == 0
+    for task, method in (("online_quadratic", "af2obo"), ("toy_coreset", "bome")):
+        (folder,) = (tmp_path / "runs" / task / method).iterdir()
+        assert json.loads((folder / "environment.json").read_text())["compile"] is False
+        assert json.loads((folder / "summary.json").read_text())["last"]["step"] == 20
+    assert len((folder / "history.jsonl").read_text().splitlines()) == 5  # each row once

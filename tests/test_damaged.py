@@ -10,6 +10,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -293,18 +294,19 @@ def world(made: World, tmp_path: Path) -> World:
 Reproduce = Callable[..., int]
 
 
+def called(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of `reproduce`, which is called in this process, from a folder."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["reproduce", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)
+
+
 @pytest.fixture
 def reproduce(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduce:
     """`reproduce` in this process; gives its exit code."""
-
-    def call(*arguments: str) -> int:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["reproduce", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return int(end.value.code or 0)
-
-    return call
+    return partial(called, tmp_path, monkeypatch)
 
 
 EMPTY = Book({}, {"any": {}}, {})
@@ -450,11 +452,22 @@ def test_thousands_of_runs_have_shorter_curves(
 REPORT = ("report", "--record")
 
 
+@pytest.fixture(scope="module")
+def reported(made: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the report of the runs, and their record."""
+    folder = tmp_path_factory.mktemp("reported")
+    shutil.copytree(made.root, folder / "runs")
+    where = ("--runs", str(folder / "runs"), "--specs", str(made.specs))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert called(folder, monkeypatch, *REPORT, *where) == 0
+    shutil.rmtree(folder / "runs")
+    return folder
+
+
 @pytest.fixture
-def recorded(world: World, reproduce: Reproduce, tmp_path: Path) -> Path:
-    """The file of a complete record."""
-    where = ("--runs", str(world.root), "--specs", str(world.specs))
-    assert reproduce(*REPORT, *where) == 0
+def recorded(reported: Path, world: World, tmp_path: Path) -> Path:
+    """The file of a complete record, a copy to be damaged."""
+    shutil.copytree(reported, tmp_path, dirs_exist_ok=True)
     return tmp_path / "results/mine/toy/smoke.json"
 
 

@@ -18,9 +18,15 @@ from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "examples"
 NEAR = 1e-3
-STEPS = {"fsobo": 500} | dict.fromkeys(  # others: 250
-    ("soba", "saba", "srba", "spaba", "sffba", "mseba", "sogd"), 1000
-)
+# how many steps a method takes until it is where it ends; others: 100
+STEPS = {
+    "fsobo": 500,
+    **dict.fromkeys(("soba", "saba", "srba", "spaba", "sffba", "mseba", "sogd"), 600),
+    **dict.fromkeys(
+        ("af2obo", "aobo", "bome", "f2obo", "f2sa", "fsla", "gpbgd", "mrbo", "penalty", "sf2obo",
+         "sobbo", "sobow", "sustain", "trhg", "ttsa"), 250,
+    ),
+}  # fmt: skip
 # how far from the closed form the methods end whose docstrings say why they may (their caveats)
 FAR: Mapping[str, float] = {
     "af2obo": 0.00952,
@@ -84,27 +90,33 @@ def ended(name: str) -> Solution:
         **{key: {"blocks": 1} for key in ("saba", "sffba", "mseba")},
         "hoag": {"T": 50},  # else most of the time goes to tolerances below rounding
     }.get(name, {})
-    steps = STEPS.get(name, 250)
+    steps = STEPS.get(name, 100)
     return solve(problem.upper, problem.lower, x0, y0, name, steps=steps, every=steps, **more)
 
 
 @pytest.mark.parametrize(
     ("name", "more", "near"),
     [
-        ("itd", {"T": 100}, NEAR), ("reverse", {"T": 100, "K": 100}, NEAR),
-        ("maml", {"T": 100}, NEAR), ("aid_fp", {"K": 100}, NEAR),
+        ("itd", {"T": 80}, NEAR), ("reverse", {"T": 80, "K": 80}, NEAR),
+        ("maml", {"T": 60}, NEAR), ("aid_fp", {"K": 100}, NEAR),
         ("aid_neumann", {"K": 100}, NEAR), ("stocbio", {"Q": 100}, NEAR),
-        ("obbo", {"K": 100}, NEAR), ("oagd", {"eta": 0.05, "Q": 100}, NEAR),
+        ("obbo", {"K": 80}, NEAR), ("oagd", {"eta": 0.05, "Q": 100}, NEAR),
         ("pzobo", {"T": 30}, 0.03),  # its steps are slow: three times as near, by as large a T
     ],
 )  # fmt: skip
 def test_what_a_caveat_says_to_raise_mends_it(
     name: str, more: dict[str, float], near: float
 ) -> None:
+    """It stays near the best x, which without that it leaves for where FAR has it."""
     problem = RIDGE.ridge()
-    x0, y0 = problem.A.new_zeros(()), problem.A.new_zeros(10)
-    found = solve(problem.upper, problem.lower, x0, y0, name, steps=80, every=80, **more)
-    assert abs(float(found.x) - problem.best()) < near
+    x0, y0 = problem.A.new_tensor(problem.best() + 0.05), problem.A.new_zeros(10)
+
+    def away(**settings: float) -> float:
+        found = solve(problem.upper, problem.lower, x0, y0, name, steps=48, every=48, **settings)
+        return abs(float(found.x) - problem.best())
+
+    assert away(**more) < near
+    assert away(**{key: value for key, value in more.items() if key == "eta"}) > 3 * near
     assert FAR[name] > 3 * near
 
 
@@ -136,7 +148,7 @@ def test_ridge(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_reweighting_beats_the_validation_set_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    gains = example("reweight").main([])
+    gains = example("reweight").main(["--steps", "40"])
     assert len(gains) == 5
     assert min(gains) > 0
     found = re.search(r"gain (\S+), 95% interval \[(\S+), (\S+)\]", capsys.readouterr().out)
@@ -157,7 +169,7 @@ def test_a_method_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is executed by a kernel, as `jupyter execute` does; its first cell is the README's."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # left by commands that ran in this process
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # two threads would wait for each other
     notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     shown = [block.strip() for block in blocks if "from bench import solve" in block]

@@ -81,6 +81,7 @@ def test_work_is_in_the_order_of_claims_per_minute(
 ) -> None:
     """Without what lacks its data, or is complete; an artifact that is half done takes half."""
     missing = {"bome/table1": 100, "f2obo/fig1": 20, "bome/fig2_mnist": 0}
+    missing |= {f"bome/ablation_{name}": 0 for name in ("T", "alpha", "barrier", "eta")}
 
     def plan(artifact: Any, *rest: Any) -> Any:
         runs = missing.get(artifact.id, 5)
@@ -104,6 +105,19 @@ def test_claims_about_times_are_no_reason_to_go_first() -> None:
     claims = BOOK.artifacts["bome/fig2_mnist"].spec.claims
     timed = {name for name, claim in claims.items() if pack.reads_times(claim)}
     assert timed == {"first_in_time"}
+
+
+@pytest.mark.parametrize(
+    ("artifact", "sets"),
+    [
+        ("bome/fig2_mnist", {"MNIST"}),  # named for all rows
+        ("stocbio/fig3", {"CIFAR100"}),  # by a row
+        ("peers/ijcnn1", {"IJCNN1"}),  # as the task's source
+        ("bome/fig2_newsgroups", {"newsgroups"}),
+    ],
+)
+def test_an_artifact_travels_with_the_data_that_it_reads(artifact: str, sets: set[str]) -> None:
+    assert sets <= pack.needs(BOOK.artifacts[artifact])
 
 
 def test_data_that_are_not_here_are_named(tmp_path: Path) -> None:

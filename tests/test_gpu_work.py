@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.reproduce import speed
 from scripts.gpu import work
 from tests.conftest import ROOT
@@ -21,16 +23,22 @@ def call_work(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
 
 
-def test_checks_are_written_and_found_again(tmp_path: Path) -> None:
-    def record(folder: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def test_checks_are_written_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def record(folder: str, *arguments: str) -> tuple[int, str]:
+        """The exit code, and what is printed."""
         place = ["--root", str(tmp_path / folder / "runs"), "--results", str(tmp_path / folder)]
-        return call_work(
-            "--device", "cpu", "--smoke", *place, "--data", str(tmp_path / "data"),
+        command = [
+            "work", "--device", "cpu", "--smoke", *place, "--data", str(tmp_path / "data"),
             "--only", "tasks", "algorithms", *arguments,
-        )  # fmt: skip
+        ]  # fmt: skip
+        monkeypatch.setattr(sys, "argv", command)
+        code = work.main()
+        return code, capsys.readouterr().out
 
-    done = record("here", "--minutes", "14")
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, said = record("here", "--minutes", "14")
+    assert code == 0, said
     for name in ("tasks", "algorithms"):
         found = json.loads((tmp_path / "here" / "gpu" / f"{name}.smoke.json").read_text())
         assert len(found["entries"]) == 3
@@ -38,12 +46,12 @@ def test_checks_are_written_and_found_again(tmp_path: Path) -> None:
             assert entry["agrees"]
             assert entry["float64"] == entry["float32"] == 0  # the CPU against itself
 
-    again = record("here", "--minutes", "0")  # no time left, and all is known to be done
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert again.stdout.count("done before") == 2
-    late = record("elsewhere", "--minutes", "0")  # there is more to do
-    assert late.returncode == 75
-    assert late.stdout.count("another time") == 2
+    code, said = record("here", "--minutes", "0")  # no time left, and all is known to be done
+    assert code == 0, said
+    assert said.count("done before") == 2
+    code, said = record("elsewhere", "--minutes", "0")  # there is more to do
+    assert code == 75
+    assert said.count("another time") == 2
 
 
 def test_checks_try_second_derivatives_of_batch_normalisation() -> None:

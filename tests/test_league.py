@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from bench.core import packages
 from bench.core.settings import TUNING, BadSetting
@@ -64,7 +66,7 @@ def method(outer_lr: Positive = 0.1, how: str = "well", T: Count = 3) -> Algorit
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "slow":
-            time.sleep(0.05)
+            time.sleep(0.3)
         y = s.y
         for _ in range(T):
             y = y - o.g_y(s.x, y, draw.g())
@@ -132,7 +134,7 @@ def entered(league: League, guests: Path) -> League:
 
 
 def board_of(league: League) -> page.Board:
-    return page.read_boards(league.folder, league.results, "tiny")[0]
+    return page.read_boards(league.folder, league.results, ["tiny"])[0]
 
 
 def entry_of(league: League, method: str) -> entries.Entry:
@@ -313,6 +315,19 @@ def test_an_entry_by_other_rules_is_left_out_and_named(entered: League, tmp_path
     assert list(entries.todays(found, entered.track, new)) == ["hard"]
 
 
+def test_a_record_that_lacks_a_task_is_completed(entered: League, tmp_path: Path) -> None:
+    """On another machine, where none of its runs are; one that lacks nothing is made again."""
+    found = entry_of(entered, "soba")
+    moved = replace(entered, root=tmp_path / "runs", results=tmp_path / "results")
+    easy = {"easy": found.tasks["easy"]}
+    entries.write_entry(found.model_copy(update={"tasks": easy}), moved.results)
+    running.enter(moved, "soba")
+    assert entry_of(moved, "soba").tasks["easy"] == found.tasks["easy"]  # to the last second
+    assert [file.stem for file in (moved.root / ".league/tiny/soba").glob("*.jsonl")] == ["hard"]
+    running.enter(moved, "soba")
+    assert (moved.root / ".league/tiny/soba/easy.jsonl").is_file()
+
+
 def test_two_processes_do_not_make_one_entry(entered: League) -> None:
     with (
         lock.hold(entered.root / running.ROWS / "tiny" / "soba"),
@@ -447,6 +462,11 @@ def test_what_a_method_took_is_told_with_its_spread() -> None:
     assert page.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
 
 
+def test_a_shared_place_lies_in_its_interval() -> None:
+    assert page.rank_text(scores.Interval(1.5, 1.5, 6.0)) == "1.5 [1.5, 6]"
+    assert page.rank_text(scores.Interval(3.0, 1.99, 11.51)) == "3 [2, 11.5]"
+
+
 def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:
     tried = entries.Trials(
         status=["reached", "reached", "reached", "limit"], work=[10.0, 11.0, 12.0, None], reasons=[]
@@ -494,7 +514,7 @@ def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
     first.wait()
     time.sleep(0.5)  # by then its process has ended too
     before = rows.read_text()
-    time.sleep(1.0)  # a run takes half a second
+    time.sleep(1.0)  # a run takes .3 s or more
     assert rows.read_text() == before
     assert before.count("key") < 3
     again = [*command, "--method", "guest_killed"]
@@ -513,7 +533,24 @@ def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
 
 def test_a_track_without_targets_is_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"--track tiny: it has no targets in .* league targets"):
-        league_commands.leagues("tiny", tmp_path, tmp_path, tmp_path, folder)
+        league_commands.leagues(["tiny"], tmp_path, tmp_path, tmp_path, folder)
+
+
+def test_several_tracks_are_asked_for_at_once(
+    entered: League, folder: Path, tmp_path: Path
+) -> None:
+    """The tracks tiny and, under another title, other."""
+    tracks, results = tmp_path / "tracks", tmp_path / "results"
+    shutil.copytree(entered.results, results)
+    shutil.copytree(results / "league" / "tiny", results / "league" / "other")
+    tracks.mkdir()
+    for name, title in (("tiny", "Tiny"), ("other", "Other"), ("third", "Third")):
+        (tracks / f"{name}.yaml").write_text(yaml.safe_dump({**TINY, "title": title}))
+    asked = ["--tracks", str(tracks), "--results", str(results), "--track", "other"]
+    said = CliRunner().invoke(league_commands.app, ["report", *asked, "--track", "third"])
+    assert "--track third: nothing is recorded" in str(said.exception)
+    found = league_commands.leagues(["other", "tiny"], tmp_path, tmp_path, results, tracks)
+    assert [league.name for league in found] == ["other", "tiny"]
 
 
 def test_own_tracks_are_right() -> None:

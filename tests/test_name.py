@@ -208,12 +208,18 @@ def project(tmp_path: Path) -> Path:
 
 
 def names(project: Path) -> list[str]:
-    """The names that the copy gives to the runs of LINES."""
+    """The names that the project, or a copy of it, gives to the runs of LINES."""
     command = [sys.executable, "-c", NAMES, *LINES]
     made = subprocess.run(command, cwd=project, env={"PYTHONPATH": str(project), "PATH": ""},
                           capture_output=True, text=True)  # fmt: skip
     assert made.returncode == 0, made.stderr
     return made.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def before() -> list[str]:
+    """Their names in the project as it is."""
+    return names(ROOT)
 
 
 def edit(file: Path, old: str, new: str) -> None:
@@ -222,8 +228,9 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def test_moving_a_method_and_adding_a_setting_change_no_name(project: Path) -> None:
-    before = names(project)
+def test_moving_a_method_and_adding_a_setting_change_no_name(
+    project: Path, before: list[str]
+) -> None:
     (project / "algorithms" / "bilevel" / "bome.py").rename(project / "algorithms" / "moved.py")
     for file in [*project.rglob("*.py"), *project.rglob("*.yaml")]:
         text = file.read_text()
@@ -236,8 +243,7 @@ def test_moving_a_method_and_adding_a_setting_change_no_name(project: Path) -> N
     assert len(set(before)) == len(LINES)
 
 
-def test_raising_a_version_changes_names(project: Path) -> None:
-    before = names(project)
+def test_raising_a_version_changes_names(project: Path, before: list[str]) -> None:
     place = project / "algorithms" / "bilevel" / "bome.py"
     edit(place, "def bome(", "@version(2)\ndef bome(")
     edit(place, "from bench.core.settings import ", "from bench.core.settings import version, ")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.core.draw import generator
 from tasks.models.batch_norm import batch_norm
 from tasks.models.conv4 import Conv4, normalise
+from tasks.models.convolution import convolution
 from tasks.models.film import Mlp, Resnet
 
 
@@ -89,6 +92,72 @@ def test_a_third_derivative_of_batch_normalisation_is_refused() -> None:
     (second,) = torch.autograd.grad(first.pow(2).sum(), h, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         second.sum().backward()
+
+
+# convolution
+
+
+@pytest.mark.parametrize(("side", "stride", "groups"), [(3, 1, 1), (3, 2, 1), (1, 2, 1), (3, 1, 2)])
+def test_convolution_is_torchs_differentiated_twice(side: int, stride: int, groups: int) -> None:
+    h = vector(3 * 4 * 5 * 5, "h").view(3, 4, 5, 5).requires_grad_()
+    kernel = vector(6 * 4 // groups * side**2, "kernel").view(6, -1, side, side).requires_grad_()
+    bias = vector(6, "bias").requires_grad_()
+    for b in (None, bias):
+        torchs = F.conv2d(h, kernel, b, stride, side // 2, 1, groups)
+        ours = convolution(h, kernel, b, stride, groups)
+        same_gradients(ours, torchs, h, kernel, *([] if b is None else [b]))
+
+
+@pytest.mark.parametrize("asked", list(itertools.product([0, 1, 2], repeat=2)))
+def test_each_second_derivative_of_a_convolution_by_itself(asked: tuple[int, int]) -> None:
+    """Of a first derivative by one argument, by the other argument or by what comes in."""
+    h = vector(2 * 3 * 4 * 4, "h").view(2, 3, 4, 4).requires_grad_()
+    kernel, bias = vector(2 * 3 * 9, "kernel").view(2, 3, 3, 3), vector(2, "bias")
+    inputs = [h, kernel.requires_grad_(), bias.requires_grad_()]
+    found = []
+    for convolve in (convolution, lambda h, kernel, b: F.conv2d(h, kernel, b, padding=1)):
+        incoming = vector(2 * 2 * 4 * 4, "u").view(2, 2, 4, 4).requires_grad_()
+        first = torch.autograd.grad(convolve(*inputs), inputs, incoming, create_graph=True)
+        wanted = [inputs[asked[1]], incoming]
+        v = vector(first[asked[0]].numel(), "v").view_as(first[asked[0]])
+        found.append(torch.autograd.grad(first[asked[0]], wanted, v, allow_unused=True))
+    for ours, torchs in zip(*found, strict=True):
+        expected = torch.zeros_like(inputs[asked[1]]) if torchs is None else torchs
+        ours = torch.zeros_like(expected) if ours is None else ours
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
+
+
+class Named(TorchDispatchMode):
+    """Counts operations by their names while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names[func._schema.name.partition("::")[2]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_only_what_is_asked_for_is_worked_out() -> None:
+    """Of two layers the derivative in the upper kernel needs no pass back through the lower layer,
+    and the second derivative in what comes in none through the images."""
+    h, one = vector(2 * 3 * 4 * 4, "h").view(2, 3, 4, 4), torch.ones(3).double()
+    # views, as the networks' kernels are: of a leaf nobody can tell whether it is asked for
+    first, second = (
+        vector(3 * 3 * 9, name).requires_grad_().view(3, 3, 3, 3) for name in ("one", "two")
+    )
+    out = convolution(batch_norm(convolution(h, first), one, one), second)
+    incoming = torch.ones_like(out).requires_grad_()
+    with Named() as named:
+        torch.autograd.grad(out, second, incoming, retain_graph=True)
+    assert named.names["convolution_backward"] == 1
+    assert named.names["native_batch_norm_backward"] == 0
+    (gradient,) = torch.autograd.grad(out, first, incoming, create_graph=True)
+    with Named() as named:
+        torch.autograd.grad(gradient.square().sum(), incoming)
+    assert named.names["convolution_backward"] == 0
+    assert named.names["native_batch_norm_backward"] == 1
 
 
 # the MLP of contextual transformation networks

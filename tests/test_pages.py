@@ -144,6 +144,9 @@ def test_an_artifacts_page(
         assert "conjecture: Its steps are short." in text
         assert "budget smoke, smaller than the paper's scale" in text
     else:
+        page.evaluate(  # those far down the page are not loaded before somebody comes there
+            "Promise.all([...document.images].map(i => (i.loading = 'eager', i.decode())))"
+        )
         pictures = page.evaluate(
             "[...document.querySelectorAll('figure img')].map(i => [i.naturalWidth, i.alt])"
         )

@@ -22,6 +22,8 @@ from bench.runs.launch import launch
 from tests.composed import composed
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.usefixtures("warm_workers")
+
 Reproduce = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = [sys.executable, "-m", "bench.reproduce"]
 

@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from bench.core.draw import generator
+from bench.core.oracle import Oracle
 from bench.numerics.descent import Descent, adam, clamped, descent, heavy_ball, heavy_ball_descent
+from bench.numerics.inner import cg_until
 from bench.numerics.solve import cg, neumann
+from tests.steps.drifting import line
 from tests.steps.problem import Adam
 
 START = torch.tensor([1.0, -2.0, 0.5]).double()
@@ -144,10 +147,12 @@ def test_cg_stops_at_the_residual_asked_for(start: Tensor | None) -> None:
     assert norms == sorted(norms, reverse=True)  # of this matrix; they need not fall
     for k in range(4):
         product = Counted(matrix)
-        found = cg(product, RIGHT, 9, start, 1.001 * norms[k])
+        goal = torch.tensor(1.001 * norms[k]).double()
+        found = cg_until(Oracle(line()), product, RIGHT, goal, 9, start)
         torch.testing.assert_close(found, iterates[k], rtol=1e-12, atol=1e-12)
         assert product.calls == k + (start is not None)
-    assert cg(Counted(matrix), torch.tensor([3.0, 4.0]), 9, None, 5.0).tolist() == [0.0, 0.0]
+    right, five = torch.tensor([3.0, 4.0]), torch.tensor(5.0)
+    assert cg_until(Oracle(line()), Counted(matrix), right, five, 9).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("terms", [0, 1, 5])

@@ -20,7 +20,7 @@ from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.points import points
 from bench.reproduce.schema import BUDGETS, VARIANTS, Budget
 from bench.runs.launch import complete
-from tests.composed import composed
+from tests.composed import composed, composer
 from tests.conftest import ROOT
 
 BOOK = load_book()
@@ -139,7 +139,9 @@ def test_a_wrong_spec_is_refused_with_file_and_field(case: str, tmp_path: Path) 
         ("title: a\ntitle: b\n", "line 2: title is there twice"),
         ("rows:\n  A: {method: bome}\n  A: {method: bome}\n", "line 3: A is there twice"),
         ("title: [\n", "while parsing"),
+        ("title: " + "[" * 100_000, "nested too deeply"),
     ],
+    ids=["a key", "a row", "broken", "deep"],
 )
 def test_a_key_given_twice_and_broken_yaml_are_refused(
     text: str, message: str, tmp_path: Path
@@ -215,6 +217,7 @@ def test_every_spec_has_its_variants_and_every_point_of_a_row_is_another_run(
     entry = BOOK.artifacts[artifact]
     assert tuple(entry.spec.variants) == (("paper",) if artifact in ONE else VARIANTS)
     names = plans.Names(tmp_path)
+    names.compose = composer()  # it keeps what Hydra has composed for other artifacts
     for budget in entry.spec.budgets:
         rows: dict[tuple[str, str], list[plans.Point]] = {}
         for point in points(entry.spec, BOOK, budget):

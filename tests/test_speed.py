@@ -3,11 +3,14 @@
 import importlib
 import json
 import math
+import os
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -16,7 +19,7 @@ import torch
 from bench.core.settings import BadSetting
 from bench.reproduce import speed
 from bench.reproduce.scaling_picture import Series, draw_scaling, panels_of
-from scripts.speed.__main__ import COMPARISONS
+from scripts.speed.__main__ import COMPARISONS, main
 from scripts.speed.harness import (
     Contender,
     Result,
@@ -168,10 +171,22 @@ def call_speed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.fixture
+def speed_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """`python -m scripts.speed` in this process; gives its exit code."""
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", [main.__code__.co_filename, *arguments])
+        return main(arguments)
+
+    with mock.patch.dict(os.environ):  # it sets variables
+        yield call
+
+
 def test_the_gradient_writes_such_a_record(tmp_path: Path) -> None:
     """The gradient's four contenders agree, and what is written is what docs/speed.md shows."""
     file = tmp_path / "speed" / "gradient.json"
-    done = call_speed("gradient", "--smoke", "--json", str(file))
+    done = call_speed("gradient", "--smoke", "--data", str(tmp_path), "--json", str(file))
     assert done.returncode == 0, done.stderr
     (record,) = speed.read_speed(tmp_path)
     assert [(line.method, line.name) for line in record.lines] == [
@@ -180,17 +195,19 @@ def test_the_gradient_writes_such_a_record(tmp_path: Path) -> None:
     passes = [line.model_extra["passes"] for line in record.lines if line.model_extra]
     assert passes == [1, 2, 1, 12]  # there and back at once, for all lanes
     assert all(len(line.seconds) == 1 for line in record.lines)
+    # the command does not name the folder of this machine's data
     assert record.command.startswith("uv run python -m scripts.speed gradient --smoke --json")
     assert "6000 x 784 x 10" in record.title
     assert "| 6 lanes | autograd |" in speed.speed_tables(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["oracle", "continual", "lanes", "report"])
-def test_a_comparison_ends_at_smoke_size(name: str, tmp_path: Path) -> None:
+def test_a_comparison_ends_at_smoke_size(
+    name: str, tmp_path: Path, speed_here: Callable[..., int]
+) -> None:
     """Of the others, those that take seconds and need neither peers nor real data."""
     file = tmp_path / "speed" / "record.json"
-    done = call_speed(name, "--smoke", "--json", str(file))
-    assert done.returncode == 0, done.stderr
+    assert speed_here(name, "--smoke", "--threads", "1", "--json", str(file)) == 0
     (record,) = speed.read_speed(tmp_path)
     assert all(len(line.seconds) == 1 for line in record.lines), record.lines
     assert record.command.startswith(f"uv run python -m scripts.speed {name} --smoke")
@@ -205,11 +222,15 @@ def test_every_comparison_has_its_file_and_its_options() -> None:
         assert set(comparison.smoke) <= set(vars(parser.parse_args([]))), name
 
 
-def test_an_option_that_is_refused_is_named() -> None:
-    done = call_speed("sweep", "--runs", "5")
-    assert done.returncode == 2
-    assert done.stderr == "speed: --few 20: write fewer than --runs 5\n"
-    assert "invalid choice: 'other'" in call_speed("other").stderr
+def test_an_option_that_is_refused_is_named(
+    speed_here: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert speed_here("sweep", "--runs", "5") == 2
+    assert capsys.readouterr().err == "speed: --few 20: write fewer than --runs 5\n"
+    with pytest.raises(SystemExit) as ended:
+        speed_here("other")
+    assert ended.value.code == 2
+    assert "invalid choice: 'other'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])

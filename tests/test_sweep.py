@@ -115,6 +115,7 @@ def test_a_run_that_another_process_makes_is_put_off(
     assert main(*QUICK, "seed=0,1").code == 0
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_a_sweep_composes_as_a_run_does(main: Main, tmp_path: Path) -> None:  # noqa: F811
     choices = (
         "experiment=toy_coreset_code_bvfsm",

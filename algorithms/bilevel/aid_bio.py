@@ -55,12 +55,13 @@ def aid_bio(
         xi, zeta = draw.f(batch), draw.g(batch)
         x, y = s.x, o.start(s.y, zeta)  # line 3
 
-        curvature, last = x.new_zeros(()), None
+        # how far g_y and y go in each inner step: their ratio is the curvature that is told
+        changes, moves, last = [x.new_zeros(())], [x.new_zeros(())], None
         for _ in range(inner_steps(draw.step)):  # lines 4-6
             gradient = o.g_y(x, y, zeta)
             if last is not None:
-                change, moved = (gradient - last[1]).norm(), (y - last[0]).norm()
-                curvature = torch.maximum(curvature, torch.where(moved > 0, change / moved, 0.0))
+                changes.append((gradient - last[1]).norm())
+                moves.append((y - last[0]).norm())
             last = y, gradient
             y = o.project_y(y - inner_lr * gradient)
 
@@ -70,6 +71,8 @@ def aid_bio(
         hypergrad = f_x - products.xy(v)  # equation (3)
 
         x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 9
+        change, moved = torch.stack(changes), torch.stack(moves)
+        curvature = torch.where(moved > 0, change / moved, 0.0).max()
         told = {"hypergrad_sq": hypergrad.square().sum(), "curvature": curvature}
         return State(o.project(x), y, v, memory), told
 

@@ -23,8 +23,7 @@ from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import Count, Positive, version
-from bench.numerics.inner import descend_until
-from bench.numerics.solve import cg
+from bench.numerics.inner import cg_until, descend_until
 
 
 class State(NamedTuple):
@@ -80,7 +79,7 @@ def hoag(
         size = s.sizes[1] if draw.step else f_y.norm()
         products = o.products(s.x, y, zeta)
         goal = (now * size.double()).to(size)
-        v = cg(products.yy, f_y, Q, start=s.v, residual=goal)  # line 3
+        v = cg_until(o, products.yy, f_y, goal, Q, start=s.v)  # line 3
         p = f_x - products.xy(v)  # line 4
 
         if outer_lr == "adaptive":

@@ -71,7 +71,9 @@ def project_gradient(gradient: Tensor, G: Tensor, margin: float = 0.0) -> Tensor
     gradient: [n]. G: [tasks, n].
     """
     wide = G.double()
-    v = dual((wide @ wide.T).cpu().numpy(), (wide @ gradient.double()).cpu().numpy(), margin)
+    of_both = torch.column_stack([wide @ wide.T, wide @ gradient.double()])
+    P_q = of_both.cpu().numpy()  # one wait for both
+    v = dual(P_q[:, :-1], P_q[:, -1], margin)
     return gradient + (torch.from_numpy(v).to(wide) @ wide).to(gradient)
 
 

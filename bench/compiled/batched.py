@@ -140,6 +140,7 @@ class Side:
         form, begin = lane_step.forms[0], standings[0].step
         states = [tree_flatten(s.state)[0] for s in standings]
         stacked, step = [torch.stack(leaves) for leaves in zip(*states, strict=True)], begin
+        numbers: Tensor | None = None
         while True:
             n = end - step if not form.asked and not form.decisions else 1
             tensors = zip(*(own for own, _ in inputs), strict=True)
@@ -147,11 +148,12 @@ class Side:
                 each[0] if same else torch.stack(each)
                 for each, same in zip(tensors, lane_step.shared, strict=True)
             ]
-            rows = [
-                [form.row(at._replace(step=step + k)) for _, at in inputs]
-                for k in range(n if form.numbers else 1)
-            ]
-            numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
+            if numbers is None or form.numbers:
+                rows = [
+                    [form.row(at._replace(step=step + k)) for _, at in inputs]
+                    for k in range(n if form.numbers else 1)
+                ]
+                numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
             out = lane_step.call([*stacked, *batches, *lane_step.constants], numbers, n)
             step += n
             found = self._inputs(lane_step, step) if step < end else None

@@ -16,6 +16,15 @@ from bench.core.settings import BadSetting
 # numbers has the shape [n, MOST_NUMBERS], or [1, MOST_NUMBERS] if all steps have the same.
 Call = Callable[[Sequence[Tensor], Tensor, int], list[Tensor]]
 
+# The first steps of a graph are compared with plain ones: torch need not look at the shape of every
+# tensor at every step. A loop is divided among threads only if each has so many numbers, as torch's
+# own loops are: for fewer, waking a second thread takes as long as the work.
+OPTIONS = {
+    "config_patches": {
+        "size_asserts": False, "alignment_asserts": False, "cpp.min_chunk_size": 2**15,
+    }
+}  # fmt: skip
+
 
 def compile_graph(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> Call:
     """A graph (*state, numbers, *batches) -> (*state, *info) as a call, by torch's own compiler.
@@ -38,12 +47,16 @@ def compile_by_torch(
 
     What torch compiles holds only for the strides of the example: every input is made contiguous.
     """
-    # torch's tools for extensions would print a warning on a machine without a GPU
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    from torch._inductor import compile as inductor  # slow to import
+    # torch's tools for extensions would warn on a machine without a GPU, and its compiler where the
+    # user has switched its cache off
+    for name in ("utils.cpp_extension", "_inductor.standalone_compile"):
+        logging.getLogger(f"torch.{name}").setLevel(logging.ERROR)
+    from torch._inductor import standalone_compile  # slow to import
 
     try:
-        function: Callable[..., Sequence[Tensor]] = inductor(graph, list(inputs))
+        function: Callable[..., Sequence[Tensor]] = standalone_compile(
+            graph, list(inputs), dynamic_shapes="from_example_inputs", options=OPTIONS
+        )
     except Exception as error:
         raise NoGraph(f"torch cannot compile it ({' '.join(str(error).split())[:120]})") from error
 

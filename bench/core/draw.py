@@ -22,7 +22,7 @@ def bring(numbers: Tensor, device: torch.device) -> Tensor:
 
     The copy to a GPU has read the numbers when this returns, as they are in pageable memory.
     """
-    return numbers.to(device, non_blocking=True)
+    return numbers if device.type == "cpu" else numbers.to(device, non_blocking=True)
 
 
 class Request(NamedTuple):

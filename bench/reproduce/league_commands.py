@@ -21,7 +21,10 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Every bilevel method on the same tasks under one tuning budget: docs/league.md",
 )
-TrackName = Annotated[str | None, typer.Option("--track", help="default: all tracks")]
+TrackNames = Annotated[
+    list[str] | None,
+    typer.Option("--track", help="may be given again; default: all tracks"),
+]
 Methods = Annotated[
     list[str] | None,
     typer.Option("--method", help="by its yaml; may be given again; default: the track's"),
@@ -33,7 +36,7 @@ DATA = Path("~/.cache/bilevel-bench")
 
 @app.command()
 def targets(
-    track: TrackName = None,
+    track: TrackNames = None,
     data: DataRoot = DATA,
     results: Results = RESULTS,
     tracks: Tracks = None,
@@ -44,7 +47,7 @@ def targets(
     from bench.reproduce.league import targets as setting
 
     folder = tracks or rules.own_tracks()
-    for name in [track] if track else rules.track_names(folder):
+    for name in track or rules.track_names(folder):
         found = setting.make_targets(
             rules.read_track(name, folder),
             name,
@@ -57,7 +60,7 @@ def targets(
 
 @app.command()
 def plan(
-    track: TrackName = None,
+    track: TrackNames = None,
     method: Methods = None,
     data: DataRoot = DATA,
     runs: Runs = RUNS,
@@ -78,7 +81,7 @@ def plan(
 
 @app.command()
 def run(
-    track: TrackName = None,
+    track: TrackNames = None,
     method: Methods = None,
     hours: Annotated[
         float | None, typer.Option(min=0.001, help="stop after so long; the same command goes on")
@@ -108,7 +111,7 @@ def run(
 
 @app.command()
 def report(
-    track: TrackName = None,
+    track: TrackNames = None,
     method: Annotated[str | None, typer.Option("--method", help="this one against all")] = None,
     results: Results = RESULTS,
     tracks: Tracks = None,
@@ -128,7 +131,7 @@ def report(
 
 
 def leagues(
-    track: str | None, data: Path, runs: Path, results: Path, tracks: Path | None
+    track: list[str] | None, data: Path, runs: Path, results: Path, tracks: Path | None
 ) -> "list[League]":
     """The tracks that are asked for, with their targets; raises BadSetting."""
     from bench.reproduce.league import rules
@@ -137,7 +140,7 @@ def leagues(
 
     folder = tracks or rules.own_tracks()
     found = []
-    for name in [track] if track else rules.track_names(folder):
+    for name in track or rules.track_names(folder):
         rule = rules.read_track(name, folder)
         known = read_targets(name, results)
         if known is None:

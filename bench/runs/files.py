@@ -9,7 +9,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -212,16 +212,22 @@ def check_events(text: str) -> None:
 
     That loader dies of deep nesting; the stream of events has none.
     """
-    depth = 0
-    for event in yaml.parse(text, PlainLoader):
+    for event in shallow_events(text):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError(f"an alias, *{event.anchor}")
+
+
+def shallow_events(text: str) -> Iterator[yaml.Event]:
+    """The events of YAML; raises ValueError if it is too deep for the loader in C."""
+    depth = 0
+    for event in yaml.parse(text, PlainLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MOST_DEPTH:
                 raise ValueError("nested too deeply")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+        yield event
 
 
 def check_plain(found: Any) -> None:

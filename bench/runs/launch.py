@@ -54,7 +54,7 @@ RUN_SETTINGS: dict[str, Any] = {
     "device": (Literal["auto", "cpu", "cuda"], "auto"),
     "dtype": (Literal["float32", "float64"], "float32"),
     "threads": (Count, 2),
-    "compile": (bool, False),
+    "compile": (Literal["auto"] | bool, "auto"),
     "lanes_gb": (Positive, 4.0),
     "checkpoint": (NonNegative, 10.0),
     "force": (bool, False),
@@ -202,15 +202,26 @@ def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
 
 def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
     """Make or continue the run, in a folder that this process has locked; gives the exit code."""
-    run = open_run(config, folder)
+    run, by_itself = open_run(config, folder), config["run"]["compile"] == "auto"
     if run.compile and run.fresh:
-        record_first_step(
-            run.task, run.algorithm, config["seed"], run.start, "run.compile=true", "false"
-        )
+        try:
+            record_first_step(
+                run.task, run.algorithm, config["seed"], run.start, "run.compile=true", "false"
+            )
+        except BadSetting:
+            if not by_itself:
+                raise
+            run = run._replace(compile=False)
+    if run.compile and by_itself and not quiet:
+        many = config["run"]["steps"]
+        print(f"bench: {many:,} steps are worth compiling; run.compile=false takes them as written")
     summaries: list[dict[str, Any]] = []
     try:
         drive([run], OneByOne(run), shown=not quiet, report_end=summaries.append)
     except NoGraph as error:
+        if by_itself:  # from the start, as the run must be the same whenever it is interrupted
+            plainly = config["run"] | {"compile": False, "force": True}
+            return begin(config | {"run": plainly}, folder, quiet)
         reason = f"run.compile=true: this algorithm's steps are no graph: {error}"
         folder.leave("failed", reason)
         raise BadSetting(f"{reason}; write run.compile=false run.force=true") from None

@@ -14,6 +14,7 @@ from bench.core.task import Context, Task
 from bench.runs import checkpoint, machine
 from bench.runs.folder import RunFolder
 
+LONG = 50_000  # steps: a compiled one takes .1 ms less or better, and compiling takes 3 to 10 s
 BuildTask = Callable[[dict[str, Any], Context], Task]  # from a task's settings and its context
 
 
@@ -103,12 +104,23 @@ def build_run(
             raise BadSetting(f"task, algorithm: too large for this machine: {error}") from None
         raise
     until = goal(config["run"], task, start)
-    compiles = config["run"]["compile"]
+    compiles = is_compiled(config["run"])
     if old:
         compiles = bool(old.get("compile", False))  # a change would change the last bits
         check_data(folder, old, task)
         start = checkpoint.load(folder.checkpoint, folder.name, start)
     return OpenRun(config, folder, task, algorithm, start, old, until, device, compiles)
+
+
+def is_compiled(run: dict[str, Any]) -> bool:
+    """Whether a run that starts takes its steps as compiled graphs; run: its settings.
+
+    auto: if it is sure to take LONG steps, so that the time to compile comes back.
+    """
+    if run["compile"] != "auto":
+        return bool(run["compile"])
+    ends_early = any(run[key] is not None for key in ("seconds", "cpu_seconds", "until"))
+    return run["steps"] >= LONG and not ends_early
 
 
 def check_data(folder: RunFolder, old: dict[str, Any], task: Task) -> None:

@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -30,8 +31,10 @@ from bench.core.algorithm import Algorithm
 from bench.core.loop import advance, first
 from bench.core.settings import BadSetting, build
 from bench.core.task import Context, Task
+from bench.numerics import inner
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.points import format_override, points
+from bench.reproduce.specs import Book
 from bench.runs.files import write_json
 from bench.runs.launch import resolve
 from tasks.models import linear
@@ -96,8 +99,9 @@ class Counting(TorchDispatchMode):
         for name in ("tensor", "as_tensor", "from_numpy"):
             self.within.enter_context(self._noting(torch, name))
         self.within.enter_context(self._noting(torch.Tensor, "to", is_blocking_copy))
-        # softmax regression goes by torch there
+        # softmax regression goes by torch there, and loops to a tolerance go in blocks of steps
         self.within.enter_context(mock.patch.object(linear, "reads_rows_once", is_never))
+        self.within.enter_context(mock.patch.object(inner, "waits_for", is_always))
         super().__enter__()
         return self
 
@@ -121,6 +125,11 @@ class Counting(TorchDispatchMode):
 def is_never(*arguments: Any) -> bool:
     """What does not happen on a GPU."""
     return False
+
+
+def is_always(*arguments: Any) -> bool:
+    """What happens on a GPU whatever comes."""
+    return True
 
 
 def is_view(func: Any) -> bool:
@@ -158,9 +167,15 @@ def count_steps(overrides: list[str], steps: int = STEPS) -> list[Counted]:
     return found
 
 
+@cache
+def own_book() -> Book:
+    """This project's specs, which take a while to read."""
+    return load_book()
+
+
 def rows(artifact_id: str) -> Iterator[tuple[str, list[str]]]:
     """Each row of an artifact that can run here, as "variant row", with its small settings."""
-    book = load_book()
+    book = own_book()
     (artifact,) = find_artifacts(book, [artifact_id])
     seen = set()
     for point in points(artifact.spec, book, "smoke"):

@@ -47,7 +47,8 @@ PACKAGES = (
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 SETS = ("MNIST", "FashionMNIST", "newsgroups", "Omniglot", "CIFAR100", "IJCNN1")
 PIECES = 16  # of a file that comes in halves
-# the data that a spec needs, by what its settings name
+# the data that a spec needs, by what its settings name, and under which keys they name it
+KEYS = ("task/data", "task.data", "task.source")
 NAMED = {
     "mnist": "MNIST", "fashion_mnist": "FashionMNIST", "omniglot": "Omniglot",
     "fc100": "CIFAR100", "cifar_fs": "CIFAR100", "cifar100": "CIFAR100",
@@ -57,7 +58,8 @@ NAMED = {
 
 def needs(artifact: Artifact) -> set[str]:
     """The data sets that an artifact's runs read."""
-    given = (artifact.spec.set.get(key) for key in ("task/data", "task.data", "task.source"))
+    settings = [artifact.spec.set, *(row.set for row in artifact.spec.rows.values())]
+    given = (each.get(key) for each in settings for key in KEYS)
     found = {NAMED[str(name)] for name in given if name in NAMED}
     return found | ({"newsgroups"} if "newsgroups" in artifact.spec.task else set())
 

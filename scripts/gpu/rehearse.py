@@ -40,7 +40,9 @@ def make_environment(place: Path) -> Path:
     if not python.exists():
         subprocess.run(["uv", "venv", "-q", "--python", PYTHON, str(place)], check=True)
         subprocess.run(
-            ["uv", "pip", "install", "-q", "--python", str(python), *INSTALLED], check=True
+            ["uv", "pip", "install", "-q", "--python", str(python.absolute()), *INSTALLED],
+            cwd=tempfile.gettempdir(),  # in this project's folder its own pins would hold
+            check=True,
         )
     return python
 

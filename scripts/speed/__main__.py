@@ -36,6 +36,7 @@ COMPARISONS = {
     "stochastic": Entry(
         "stochastic steps against JAX", WAITING | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     ),
+    "parts": Entry("where the time of a compiled stochastic step goes", WAITING),
     "scaling": Entry("gradient descent by rows, features, classes, T, lanes, threads, and JAX"),
     "newsgroups": Entry("sparse closed forms against autograd through COO matrices, and TorchOpt"),
     "continual": Entry("experience replay against a plain loop and Avalanche"),

@@ -1,5 +1,6 @@
 """What a comparison leaves: a table on the terminal and, with --json, a record for the docs."""
 
+import os
 import shlex
 import sys
 from datetime import UTC, datetime
@@ -92,5 +93,22 @@ def write_record(file: Path, timing: Timing, *, packages: str, threads: int, loa
 
 def command(packages: str) -> str:
     """The command line that repeats this call; packages: options of `uv run`."""
-    words = ["uv run", packages, "python -m scripts.speed", shlex.join(sys.argv[1:])]
+    words = [
+        "uv run",
+        packages,
+        "python -m scripts.speed",
+        shlex.join(without_places(sys.argv[1:])),
+    ]
     return " ".join(filter(None, words))
+
+
+def without_places(given: list[str]) -> list[str]:
+    """The arguments without `--data FOLDER`: where data are is told by BENCH_DATA elsewhere."""
+    kept: list[str] = []
+    for word in given:
+        after = kept[-1:] == ["--data"]
+        if after and os.sep in word:
+            kept.pop()
+        elif not (word.startswith("--data=") and os.sep in word):
+            kept.append(word)
+    return kept

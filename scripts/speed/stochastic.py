@@ -1,4 +1,4 @@
-"""Stochastic steps at batch 64: ours, eager, compiled and as lanes, against JAX's jitted scan.
+"""Stochastic steps at batch 64: ours, eager and compiled, alone and as lanes, against JAX's scan.
 
     uv run python -m scripts.speed stochastic
 
@@ -161,17 +161,31 @@ def time_method(
     checked = check_against_first([graph, peer], TOLERANCE)
     yield from take_turns(f"{method}, compiled", checked, options.repeats)
 
-    side = Side([Lane(task, algorithm, seed, {}) for seed in range(LANES)], config)
-    starts = [start] * LANES
+    for compiles in (False, True):
+        lanes = lanes_of(task, algorithm, config, p, options.steps, compiles)
+        checked = check_against_first([lanes, replace(peer, note="one run, a scan")], TOLERANCE)
+        title = f"{method}, {LANES} seeds{', compiled' if compiles else ''}"
+        yield from take_turns(title, checked, options.repeats)
+
+
+def lanes_of(
+    task: Task,
+    algorithm: Algorithm,
+    config: dict[str, Any],
+    p: SoftmaxProblem,
+    steps: int,
+    compiles: bool,
+) -> Contender:
+    """The steps of LANES seeds side by side; what is held against JAX is the first lane."""
+    side = Side([Lane(task, algorithm, seed, {}) for seed in range(LANES)], config, compiles)
+    starts = [start_at(task, algorithm, p)] * LANES
     side.prepare(starts)
 
-    def lanes_result() -> Result:
+    def result() -> Result:
         state = side(starts, SAME)[0].state
         return Result(torch.cat([state.x - p.x, (state.y - p.y).flatten()]), {})
 
-    lanes = in_process(f"{LANES} lanes", partial(side, starts, options.steps), compute=lanes_result)
-    checked = check_against_first([lanes, replace(peer, note="one run, a scan")], TOLERANCE)
-    yield from take_turns(f"{method}, {LANES} seeds", checked, options.repeats)
+    return in_process(f"{LANES} lanes", partial(side, starts, steps), compute=result)
 
 
 def compare(options: Namespace) -> Timing:

@@ -1,8 +1,7 @@
 """Batch normalisation whose second derivative is made of two first derivatives.
 
-Torch's own second derivative is a long chain of operations on tensors of the size of h. Here it
-takes two calls of the fused first derivative and two weighted sums. The gradient through two
-unrolled steps of a ResNet-18 of 20 filters, on 50 images, takes .7 of the time on a CPU.
+Torch's own second derivative is a chain of some hundred operations. Here it takes fifteen, of which
+two are the fused first derivative and two the fused value.
 
 In each channel of h [n, C, ...], of N values, let xh = (h - mean) r with r = 1 / sqrt(var + eps),
 and A u = u - mean(u) - xh mean(u xh), which is symmetric. For g = dL/dout,
@@ -13,8 +12,8 @@ are the value and the first derivatives of L in h, in the scale s and in the shi
 shaped as h', s' and b', the derivatives of <u, h'> + <v, s'> + <w, b'> are
 
     by g:  s r A u + v xh + w
-    by s:  q = r <u, A g> = r (<u, g> - sum(u) sum(g) / N - <u, xh> <g, xh> / N)
-    by h:  r A (v g - s r (u <g, xh> + g <u, xh>) / N) - xh s r q / N.
+    by s:  q = <u, r A g>
+    by h:  (v - s r <u, xh> / N) r A g - (r <g, xh> / N) s r A u - (s r q / N) xh.
 """
 
 from typing import Any
@@ -22,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from tasks.models.wanted import wanted
 
 EPS = 1e-5  # torch's default
 
@@ -46,7 +47,10 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        return _Gradient.apply(g, *ctx.saved_tensors)
+        h, s, mean, r = ctx.saved_tensors
+        # a derivative that nobody will differentiate needs no node of its own
+        first = _Gradient.apply if torch.is_grad_enabled() else _gradients
+        return first(g, h, s, mean, r)
 
 
 class _Gradient(torch.autograd.Function):
@@ -54,24 +58,38 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, h: Tensor, s: Tensor, mean: Tensor, r: Tensor) -> Any:
-        ctx.save_for_backward(g, h, s, mean, r)
-        return _gradients(g, h, s, mean, r)
+        found = _gradients(g, h, s, mean, r)
+        ctx.save_for_backward(g, h, s, mean, r, found[1])
+        return found
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, u: Tensor, v: Tensor, w: Tensor) -> Any:
-        g, h, s, mean, r = ctx.saved_tensors
+        g, h, s, mean, r, g_xh = ctx.saved_tensors
+        if not (wanted(ctx, 1) or wanted(ctx, 2)):
+            sr_Au, _, _ = _gradients(u, h, s, mean, r)
+            return _values(h, v, w).add_(sr_Au), None, None, None, None
         N = h.numel() / len(s)
         one = torch.ones_like(s)  # on CUDA torch needs a weight, with channels last
-        r_Au, u_xh, u_1 = _gradients(u, h, one, mean, r)
-        r_Ag, g_xh, g_1 = _gradients(g, h, one, mean, r)
-        q = r * (_rows(u).mul(_rows(g)).sum(0) - (u_1 * g_1 + u_xh * g_xh) / N)
-        by_g = _weighted_sum(w - v * r * mean, (s, r_Au), (v * r, h))
-        k = -s * r**2 * q / N  # the factor of h - mean, which is xh / r
-        by_h = _weighted_sum(
-            -k * mean, (-s * r * g_xh / N, r_Au), (v - s * r * u_xh / N, r_Ag), (k, h)
-        )
+        r_Au, u_xh, _ = _gradients(u, h, one, mean, r)
+        by_g = _values(h, v, w).addcmul_(r_Au, _wide(s))
+        q = (r_Au * g).sum((0, 2, 3))  # A is symmetric
+        sr, zero = s * r, torch.zeros_like(s)
+        by_h, _, _ = _gradients(g, h, torch.addcmul(v, sr, u_xh, value=-1 / N), mean, r)
+        by_h.addcmul_(r_Au, _wide(sr * g_xh), value=-1 / N)
+        by_h.add_(_values(h, torch.addcmul(zero, sr, q, value=-1 / N), zero))
         return by_g, by_h, q, None, None
+
+
+def _wide(weights: Tensor) -> Tensor:
+    """The channels' weights [C] as factors of images."""
+    return weights[:, None, None]
+
+
+def _values(h: Tensor, s: Tensor, b: Tensor) -> Tensor:
+    """s xh + b."""
+    value: Tensor = torch.native_batch_norm(h, s, b, None, None, True, 0.0, EPS)[0]
+    return value
 
 
 def _gradients(
@@ -80,17 +98,3 @@ def _gradients(
     """The first derivatives: s r A g, sum(g xh), sum(g)."""
     mask = [True, True, True]
     return torch.ops.aten.native_batch_norm_backward(g, h, s, None, None, mean, r, True, EPS, mask)
-
-
-def _weighted_sum(constant: Tensor, *terms: tuple[Tensor, Tensor]) -> Tensor:
-    """constant + the sum of weight times tensor over the terms; the constant and the weights have
-    one number for each channel."""
-    total = constant[:, None, None]
-    for weight, tensor in terms:
-        total = torch.addcmul(total, tensor, weight[:, None, None])
-    return total
-
-
-def _rows(h: Tensor) -> Tensor:
-    """h as a matrix [n height width, C], which needs no copy if h has channels last."""
-    return h.permute(0, 2, 3, 1).flatten(0, 2)

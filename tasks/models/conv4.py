@@ -1,11 +1,15 @@
 """The network of four convolutional blocks of the few-shot papers, as a function of one vector."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
+
+from tasks.models.batch_norm import batch_norm
+from tasks.models.convolution import convolution
 
 BLOCKS = 4
 EPS = 1e-5  # torch's default for batch normalisation
@@ -38,6 +42,11 @@ class Conv4:
         """How many features an image has."""
         return self.filters * (self.side // 2**BLOCKS) ** 2 if self.pooled else self.filters
 
+    @property
+    def stride(self) -> int:
+        """The convolutions'."""
+        return 1 if self.pooled else 2
+
     def init(self, rng: Generator) -> Tensor:
         """A random vector, in double precision."""
         parts = []
@@ -53,11 +62,38 @@ class Conv4:
 
         The normalisation's mean and variance are those of the first `known` images; None: of all.
         """
-        z, parts = images, theta.split(self.sizes)
+
+        def layer(z: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+            kernel = weights.view(self.filters, -1, 3, 3)
+            z = F.conv2d(z, kernel, padding=1, stride=self.stride)
+            return normalise(z, scale, shift, known)
+
+        return self._features(theta.split(self.sizes), images, layer)
+
+    def own_features(self, thetas: Tensor, images: Tensor, known: int | None = None) -> Tensor:
+        """The features [m, n, width] of m networks of their own parameters thetas [m, size], each
+        of its own images [m, n, channels, side, side]; `known` as for `features`.
+
+        The networks go through each layer together, as groups of channels.
+        """
+        m = len(thetas)
+
+        def layer(z: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+            kernels = weights.reshape(m * self.filters, -1, 3, 3)
+            scale, shift = scale.flatten(), shift.flatten()
+            z = convolution(z, kernels, stride=self.stride, groups=m)
+            if known is None:
+                return batch_norm(z, scale, shift)
+            return normalise(z, scale, shift, known)
+
+        z = images.transpose(0, 1).flatten(1, 2)
+        z = self._features(thetas.split(self.sizes, 1), z, layer)
+        return z.view(len(z), m, self.width).transpose(0, 1)
+
+    def _features(self, parts: Sequence[Tensor], z: Tensor, layer: Callable[..., Tensor]) -> Tensor:
+        """layer: a convolution and its normalisation, of images, weights, scales and shifts."""
         for weights, scale, shift in zip(*[iter(parts)] * 3):
-            weights = weights.view(self.filters, z.shape[1], 3, 3)
-            z = F.conv2d(z, weights, padding=1, stride=1 if self.pooled else 2)
-            z = F.relu(normalise(z, scale, shift, known))
+            z = F.relu(layer(z, weights, scale, shift))
             if self.pooled:
                 z = F.max_pool2d(z, 2)
         return z.flatten(1) if self.pooled else z.mean((2, 3))
@@ -67,7 +103,7 @@ def normalise(z: Tensor, scale: Tensor, shift: Tensor, known: int | None) -> Ten
     """Batch normalisation of z [n, c, h, w] by the mean and variance of its first `known` images;
     None: of all."""
     if known is None:
-        return F.batch_norm(z, None, None, scale, shift, training=True, eps=EPS)
+        return torch.native_batch_norm(z, scale, shift, None, None, True, 0.0, EPS)[0]
     variance, mean = torch.var_mean(z[:known], (0, 2, 3), correction=0)
     factor = scale * (variance + EPS).rsqrt()
     return z * factor[:, None, None] + (shift - mean * factor)[:, None, None]

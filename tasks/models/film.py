@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from tasks.models.batch_norm import EPS, batch_norm
+from tasks.models.convolution import convolution
 
 Moments = list[tuple[Tensor, Tensor]]  # mean and variance of each normalisation, in order
 
@@ -124,15 +125,15 @@ class Resnet:
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of y's parts, in the order in which the network uses them."""
 
-        def convolution(before: int, after: int, side: int) -> list[tuple[int, ...]]:
+        def layer(before: int, after: int, side: int) -> list[tuple[int, ...]]:
             """The kernel, and the scale and shift of the normalisation after it."""
             return [(after, before, side, side), (after,), (after,)]
 
-        shapes = convolution(self.channels, self.filters, 3)
+        shapes = layer(self.channels, self.filters, 3)
         for before, after, stride in self.blocks:
-            shapes += convolution(before, after, 3) + convolution(after, after, 3)
+            shapes += layer(before, after, 3) + layer(after, after, 3)
             if stride != 1:
-                shapes += convolution(before, after, 1)
+                shapes += layer(before, after, 1)
         outputs = self.tasks * self.classes
         return [*shapes, (outputs, 8 * self.filters), (outputs,)]
 
@@ -167,12 +168,10 @@ class Resnet:
         parts, film = unpack(y, self.shapes), unpack(x, self.controller)
         h = self._features(parts, images, iter(known) if known is not None else None)
         if self.embedding:
-            gamma, beta = F.linear(next(film), next(film), next(film)).chunk(2, 1)
-            gamma, beta = (
-                (each / each.detach().norm(dim=1, keepdim=True))[tasks][:, :, None, None]
-                for each in (gamma, beta)
-            )
-            h = F.relu(h) + F.relu(gamma * h + beta)
+            both = F.linear(next(film), next(film), next(film)).view(self.tasks, 2, -1)
+            both = (both / both.detach().norm(dim=2, keepdim=True))[tasks]
+            gamma, beta = both[..., None, None].unbind(1)
+            h = F.relu(h) + F.relu(torch.addcmul(beta, gamma, h))
         every = F.linear(h.mean((2, 3)), next(parts), next(parts))
         own = every.view(len(images), self.tasks, self.classes)
         return own[torch.arange(len(images), device=images.device), tasks]
@@ -189,7 +188,7 @@ class Resnet:
 
         def convolve(h: Tensor, stride: int) -> Tensor:
             kernel, scale, shift = next(parts), next(parts), next(parts)
-            h = F.conv2d(h, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+            h = convolution(h, kernel, stride=stride)
             if known is not None:
                 mean, variance = next(known)
                 return F.batch_norm(h, mean, variance, scale, shift, eps=EPS)

@@ -3,23 +3,23 @@
 x is one vector: the network's parameters, then those of one head with its bias, [ways, width + 1].
 A meta-batch is embedded once for each pair of x and images, and gradients in x are `Deferred`: a
 step costs one pass through the network and one back, however many products an algorithm asks for.
-Everything else is `torch.func.vmap` of a function of one episode.
+All episodes' heads go through one matrix product each, and networks of their own through each layer
+as groups of channels; the shared embedding is `torch.func.vmap` of a function of one episode.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import vmap
 
 from bench.core.deferred import Deferred
 from bench.core.task import Derivatives, Partials, Wrt
 from tasks.common.episodes import Deck, Episodes, RowRange
 from tasks.models.conv4 import Conv4
-from tasks.models.linear import add_at_labels, residual, residual_change
+from tasks.models.linear import one_hot
 
 
 class Learner(NamedTuple):
@@ -98,55 +98,68 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
         """The gradient in x, from the gradient u in the features of these rows."""
         return Deferred(e.pull, F.pad(u, (0, 0, rows[0], e.features.shape[1] - rows[1])), e.x)
 
-    def gradients(y: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of each episode's loss in its features Z and weights W: R W and R^T Z with
-        R = (softmax(Z W^T) - onehot) / n."""
+    # onehot(labels) of an episode's images, [n, ways], by their rows
+    targets = {
+        rows: one_hot(deck.labels(rows)[:, None], deck.ways).to(deck.dtype)
+        for rows in (deck.support, deck.query)
+    }
 
-        def one(w: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
-            W = w.view(shape)
-            R = residual(Z @ W.T, labels) / len(labels)
-            return R @ W, (R.T @ Z).flatten()
-
-        return vmap(one)(y, features)
+    def residuals(y: Tensor, features: Tensor, rows: RowRange) -> tuple[Tensor, Tensor, Tensor]:
+        """(W, P, R), with W the heads [m, ways, width + 1] and of each image the probabilities P
+        and what they are too large by, R = P - onehot, [m, n, ways]."""
+        W = y.view(-1, *shape)
+        P = torch.softmax(torch.bmm(features, W.mT), 2)
+        return W, P, P - targets[rows]
 
     def upper_grad(x: Tensor, y: Tensor, xi: Episodes, wrt: Wrt) -> Partials:
+        """R^T Z / n in the heads, and R W / n in the features Z, for the mean over the episodes."""
         e = embed_once(x, xi.images)
-        u, w = gradients(y, e.features[:, slice(*xi.rows)], deck.labels(xi.rows))
-        m = len(y)
-        return in_x(e, u / m, xi.rows) if "x" in wrt else None, w / m if "y" in wrt else None
+        Z = e.features[:, slice(*xi.rows)]
+        W, _, R = residuals(y, Z, xi.rows)
+        R = R / R.shape[:2].numel()
+        in_y = torch.bmm(R.mT, Z).view(y.shape) if "y" in wrt else None
+        return in_x(e, torch.bmm(R, W), xi.rows) if "x" in wrt else None, in_y
 
     def lower_grad(x: Tensor, y: Tensor, zeta: Episodes, wrt: Wrt) -> Partials:
         e = embed_once(x, zeta.images)
-        u, w = gradients(y, e.features[:, slice(*zeta.rows)], deck.labels(zeta.rows))
-        gradient = w + 2 * l2 * y if "y" in wrt else None
-        return in_x(e, u, zeta.rows) if "x" in wrt else None, gradient
+        Z = e.features[:, slice(*zeta.rows)]
+        W, _, R = residuals(y, Z, zeta.rows)
+        gradient = with_l2(W, R, Z).view(y.shape) if "y" in wrt else None
+        in_Z = torch.bmm(R / R.shape[1], W) if "x" in wrt else None
+        return None if in_Z is None else in_x(e, in_Z, zeta.rows), gradient
+
+    def with_l2(W: Tensor, R: Tensor, Z: Tensor) -> Tensor:
+        """2 l2 W + R^T Z / n of each episode, shaped as W."""
+        return torch.baddbmm(W, R.mT, Z, beta=2 * l2, alpha=1 / R.shape[1])
 
     def lower_gradient(x: Tensor, y: Tensor, zeta: Episodes) -> Tensor:
-        return gradients(y, features_of(x, zeta), deck.labels(zeta.rows))[1] + 2 * l2 * y
+        Z = features_of(x, zeta)
+        W, _, R = residuals(y, Z, zeta.rows)
+        return with_l2(W, R, Z).view(y.shape)
 
     def linearise(x: Tensor, y: Tensor, zeta: Episodes) -> Any:
         """The pair that `Derivatives.linearise` returns.
 
-        With Z, W and R as in `gradients`, V the matrix of v, and S the derivative of R along Z V^T:
-        (d2g/dy2) v = S^T Z + 2 l2 v, and the gradient of <g_y, v> in Z is R V + S W.
+        With Z, W, P and R as in `residuals`, V the matrix of v, and S the derivative of R along
+        Z V^T: (d2g/dy2) v = S^T Z / n + 2 l2 v, and the gradient of <g_y, v> in Z is
+        (R V + S W) / n.
         """
-        e, labels = embed_once(x, zeta.images), deck.labels(zeta.rows)
-        features = e.features[:, slice(*zeta.rows)]
-
-        def one(w: Tensor, v: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
-            W, V, n = w.view(shape), v.view(shape), len(labels)
-            P = torch.softmax(Z @ W.T, 1)
-            R = add_at_labels(P, labels[:, None], -1) / n
-            S = residual_change(P, Z @ V.T) / n
-            return R @ V + S @ W, (S.T @ Z).flatten() + 2 * l2 * v
+        e = embed_once(x, zeta.images)
+        Z = e.features[:, slice(*zeta.rows)]
+        W, P, R = residuals(y, Z, zeta.rows)
+        share = 1 / R.shape[1]
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
-            u, curvature = vmap(one)(y, v, features)
-            mixed = in_x(e, u, zeta.rows) if "x" in wrt else None
-            return mixed, curvature if "y" in wrt else None
+            V = v.view(W.shape)
+            PU = P * torch.bmm(Z, V.mT)
+            S = torch.addcmul(PU, P, PU.sum(2, keepdim=True), value=-1)
+            curvature = with_l2(V, S, Z).view(y.shape) if "y" in wrt else None
+            if "x" not in wrt:
+                return None, curvature
+            in_Z = torch.baddbmm(torch.bmm(S, W), R, V, beta=share, alpha=share)
+            return in_x(e, in_Z, zeta.rows), curvature
 
-        gradient = lower_gradient(x, y, zeta._replace(features=e.features))
-        return lambda: gradient, product
+        return lambda: with_l2(W, R, Z).view(y.shape), product
 
     return Learner(
         losses,
@@ -169,23 +182,27 @@ def networks(
     """
     body, shape = sum(net.sizes), (deck.ways, net.width + 1)
 
-    def own_logits(y: Tensor, images: Tensor, rows: RowRange) -> Tensor:
-        """The logits of one episode's images in these rows."""
+    def together(y: Tensor, images: Tensor, rows: RowRange) -> Tensor:
+        """The logits of episodes that go through the network together."""
         first = 0 if known else rows[0]  # the support goes along where its statistics are used
-        z = net.features(y[:body], images[first : rows[1]], known)[rows[0] - first :]
-        return F.pad(z, (0, 1), value=1.0) @ y[body:].view(shape).T
+        z = net.own_features(y[:, :body], images[:, first : rows[1]], known)[:, rows[0] - first :]
+        return torch.bmm(F.pad(z, (0, 1), value=1.0), y[:, body:].view(-1, *shape).mT)
 
     def logits(x: Tensor, y: Tensor, episodes: Episodes) -> Tensor:
-        own = partial(own_logits, rows=episodes.rows)
-        return vmap(own, chunk_size=at_once)(y, episodes.images)
+        size = at_once or len(y)
+        parts = zip(y.split(size), episodes.images.split(size))
+        return torch.cat([together(own, images, episodes.rows) for own, images in parts])
 
     def losses(x: Tensor, y: Tensor, episodes: Episodes) -> Tensor:
-        labels = deck.labels(episodes.rows)
-        found = vmap(lambda z: F.cross_entropy(z, labels))(logits(x, y, episodes))
-        return found / len(labels) if divide else found
+        z, labels = logits(x, y, episodes), deck.labels(episodes.rows)
+        each = F.cross_entropy(z.flatten(0, 1), labels.repeat(len(z)), reduction="none")
+        means = each.view(len(z), -1).mean(1)
+        return means / len(labels) if divide else means
 
     def lower_gradient(x: Tensor, y: Tensor, zeta: Episodes) -> Tensor:
-        return grad(lambda y: losses(x, y, zeta).sum())(y) + 2 * l2 * y
+        with torch.enable_grad():
+            leaf = y.detach().requires_grad_()
+            return torch.autograd.grad(losses(x, leaf, zeta).sum(), leaf)[0] + 2 * l2 * y
 
     size = body + shape[0] * shape[1]
     return Learner(losses, lower_gradient, logits, lambda x, y: x.expand(y.shape), size)

@@ -11,8 +11,9 @@ from algorithms.online.f2obo import af2obo, at_most, f2obo, sf2obo
 from bench.core.loop import advance
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
-from bench.numerics.inner import descend_until
+from bench.numerics.inner import cg_until, descend_until
 from bench.numerics.sets import box
+from bench.numerics.solve import cg
 from tests.steps import drifting as on
 from tests.steps import problem as at
 
@@ -160,6 +161,27 @@ def test_an_inner_loop_ends_at_its_tolerance_or_its_cap(
     assert torch.equal(gradient, found)
     assert o.calls == {"grad_g": k + 1}
     assert o.samples == {"grad_g": k + 1}
+
+
+@pytest.mark.parametrize(("residual", "cap", "made"), [(9.0, 5, 0), (1e-3, 5, 3), (0.0, 2, 2)])
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize("looked", [None, 1, 2, 3, 50])
+def test_conjugate_gradients_end_at_their_residual_or_their_cap(
+    residual: float, cap: int, made: int, start: bool, looked: int | None
+) -> None:
+    """Three curvatures take three iterations, and the result is that of so many. Whenever the host
+    looks, a product is counted for each iteration, one for a start, and no other."""
+    o, H = Oracle(on.line()), torch.tensor([1.0, 3.0, 7.0]).double()
+    b, v = torch.tensor([1.0, 2.0, -2.0]).double(), torch.tensor([0.5, -1.0, 0.25]).double()
+
+    def product(u: Tensor) -> Tensor:
+        o.count("hvp_g", None)
+        return H * u
+
+    goal, first = torch.tensor(residual).double(), v if start else None
+    found = cg_until(o, product, b, goal, cap, first, looked)
+    assert torch.equal(found, cg(lambda u: H * u, b, made, first))
+    assert o.calls["hvp_g"] == o.samples["hvp_g"] == made + start
 
 
 def test_an_inner_loop_is_projected() -> None:

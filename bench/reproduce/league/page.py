@@ -74,13 +74,13 @@ def make_board(name: str, track: Track, targets: Targets, entries: Sequence[Entr
     return Board(name, track, complete, records, left_out)
 
 
-def read_boards(folder: Path, results: Path, wanted: str | None = None) -> list[Board]:
-    """The board of each track that has targets, or of the one that is wanted.
+def read_boards(folder: Path, results: Path, wanted: Sequence[str] | None = None) -> list[Board]:
+    """The board of each track that has targets, or of those that are wanted.
 
-    Raises BadSetting if that has none, or if a record is damaged.
+    Raises BadSetting if one of these has none, or if a record is damaged.
     """
     found = []
-    for name in [wanted] if wanted else track_names(folder):
+    for name in wanted or track_names(folder):
         track, targets = read_track(name, folder), read_targets(name, results)
         if targets is not None:
             found.append(make_board(name, track, targets, read_entries(name, results)))
@@ -95,8 +95,9 @@ def shown(found: Interval, form: str = ".2f") -> str:
 
 
 def rank_text(found: Interval) -> str:
-    """A rank with its interval."""
-    return f"{found.value:g} [{found.low:.0f}, {found.high:.0f}]"
+    """A rank with its interval, in halves, which those have that share a place."""
+    value, low, high = (round(2 * rank) / 2 for rank in found)
+    return f"{value:g} [{low:g}, {high:g}]"
 
 
 def league_text(boards: Sequence[Board]) -> str:

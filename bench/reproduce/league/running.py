@@ -20,11 +20,13 @@ from bench.core.settings import BadSetting, build
 from bench.reproduce.league.entries import (
     Entry,
     RunCount,
+    TaskEntry,
     count_runs,
     is_complete,
     make_entry,
     read_entries,
     task_entry,
+    todays,
     write_entry,
 )
 from bench.reproduce.league.rules import TRIED, Entrant, Track, configured, entrant, rules_of
@@ -115,6 +117,9 @@ def standing(league: League, method: str) -> RunCount:
 def enter(league: League, method: str, jobs: int = 1) -> Path:
     """Make the runs of a method that are missing, and write its record; gives the record's file.
 
+    A record that lacks a task, such as one that the track was given later, is completed; one that
+    is complete is made again, from the runs that are there and those that are not.
+
     jobs: tasks at a time. Raises BadSetting if the method is not there or its space is refused,
     and lock.Busy if another process is making its entry.
     """
@@ -122,15 +127,26 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
     for task, entered in entrants.items():
         refuse(entered, league.targets.tasks[task])
     with lock.hold(league.root / ROWS / league.name / method):
+        kept = tasks_to_keep(league, method)
         waiting = [
-            task for task, entered in entrants.items() if has_missing(league, entered, method)
+            task
+            for task, entered in entrants.items()
+            if task not in kept and has_missing(league, entered, method)
         ]
         if league.apart:
             make_together(league, waiting, method, jobs)
         else:
             for task in waiting:
                 make_missing(league.work(task, method))
-        return write_entry(entry_of(league, entrants, method), league.results)
+        return write_entry(entry_of(league, entrants, method, kept), league.results)
+
+
+def tasks_to_keep(league: League, method: str) -> dict[str, TaskEntry]:
+    """The tasks that a method's record has by today's rules; none if the record lacks none."""
+    for entry in read_entries(league.name, league.results):
+        if entry.method == method and not is_complete(entry, league.track, league.targets):
+            return todays(entry, league.track, league.targets)
+    return {}
 
 
 def has_missing(league: League, entered: Entrant, method: str) -> bool:
@@ -216,12 +232,16 @@ def told(league: League, task: str, method: str) -> str:
     )
 
 
-def entry_of(league: League, entrants: Mapping[str, Entrant], method: str) -> Entry:
-    """The record of a method whose runs are all there."""
+def entry_of(
+    league: League, entrants: Mapping[str, Entrant], method: str, kept: Mapping[str, TaskEntry]
+) -> Entry:
+    """The record of a method whose runs are all there, but for those of the tasks that are kept."""
     any_of = next(iter(entrants.values()))
     settings = configured(any_of, TRIED, {})["algorithm"]
     tasks = {
-        task: task_entry(entered, league.targets.tasks[task], league.progress(task, method))
+        task: kept[task]
+        if task in kept
+        else task_entry(entered, league.targets.tasks[task], league.progress(task, method))
         for task, entered in entrants.items()
     }
     return make_entry(league.name, method, any_of.package, promises(settings), tasks)
