@@ -29,11 +29,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from bench.core.draw import bring, generator
-from bench.core.settings import BadSetting, Finite, Natural, Positive, Rate
+from bench.core.settings import BadSetting, Count, Finite, Natural, Positive, Rate
 from bench.core.task import Batch, Context, Data, Derivatives, Partials, Report, Task, Wrt
 from tasks.common.pretraining import descend, train_or_load
 from tasks.common.sparse import Csr, Sparse, pick_rows, product, sparse
-from tasks.data.newsgroups import Headers, Source, WordCounts, corpus
+from tasks.data.newsgroups import Headers, Source, WordCounts, corpus, reduced
 from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses
 
 Protocol = Literal["bome", "stocbio"]
@@ -93,6 +93,8 @@ def newsgroups(
     context: Context,
     pretraining: Pretraining,
     source: Source = "newsgroups",
+    groups: Count | None = None,
+    words: Count | None = None,
     headers: Headers | None = None,
     protocol: Protocol = "bome",
     variant: Variant = "paper",
@@ -104,8 +106,10 @@ def newsgroups(
 ) -> Task:
     """Learnable regularisation; a setting left at None is that of the protocol and variant.
 
-    source: "digits" is a small stand-in, whose pixels are the words. headers: "remove" removes
-    footers and quotes too; None: remove in the paper variant of stocbio, else keep.
+    source: "digits" is a small stand-in, whose pixels are the words. groups, words: only the first
+    groups in the order of their names, and only the words that most training documents of these
+    have; None: all of them. headers: "remove" removes footers and quotes too; None: remove in the
+    paper variant of stocbio, else keep.
 
     protocol: both divide the training half of the corpus into a training and a validation set, each
     class by halves. bome divides the published test set in the same way, into a test set and val2,
@@ -125,7 +129,7 @@ def newsgroups(
     seed = context.seed if follows_seed else 0
     kept_headers = headers or ("keep" if bome or code else "remove")
 
-    found = corpus(source, kept_headers, context)
+    found = reduced(corpus(source, kept_headers, context), groups, words)
     p, c = found.words, int(found.train.classes.max()) + 1
     k, s = strength(regulariser or OWN[protocol, variant], c, p)
     at_first = -math.log(2 * c * p) / 2 if (k, s) == (2, 1) else 0.0

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -27,11 +27,20 @@ GROWTH = 1.05  # from one measurement to the next, so that work to a target is k
 class Goal(NamedTuple):
     """A metric of the task's rows, and the value that it is to reach: to be at most.
 
-    value: None: there is nothing to reach, and the run goes on to its limit.
+    value: None: there is nothing to reach, and the run goes on to its limit. share: the metric is a
+    share that is to become large, such as an accuracy, and one minus it is looked at.
     """
 
     metric: str
     value: float | None
+    share: bool = False
+
+    def of(self, values: Mapping[str, Any]) -> float:
+        """What is to become small, in a row of the task's; raises BadSetting if it has no such."""
+        if self.metric not in values:
+            raise unknown_setting("metric", self.metric, values, self.metric)
+        found = float(values[self.metric])
+        return 1 - found if self.share else found
 
 
 class Limit(NamedTuple):
@@ -87,17 +96,16 @@ def work_to_goal(
     with torch.no_grad():
         s = first(task, algorithm, seed)
         values = row(task, s)
-        if goal.metric not in values:
-            raise unknown_setting("metric", goal.metric, values, goal.metric)
         while True:
-            if goal.value is not None and values[goal.metric] <= goal.value:
-                return ended(s, "reached", None, values[goal.metric])
+            value = goal.of(values)
+            if goal.value is not None and value <= goal.value:
+                return ended(s, "reached", None, value)
             done = work_of(s, limit.unit)
             if done >= limit.most:
-                return ended(s, "limit", None, values[goal.metric])
+                return ended(s, "limit", None, value)
             if s.cpu_seconds >= limit.cpu_seconds:
                 reason = f"{limit.cpu_seconds:g} CPU seconds"
-                return ended(s, "limit", reason, values[goal.metric])
+                return ended(s, "limit", reason, value)
             look = min(max(GROWTH * done, done + 1), limit.most)
             before = s.step
             while work_of(s, limit.unit) < look and s.cpu_seconds < limit.cpu_seconds:
@@ -107,7 +115,7 @@ def work_to_goal(
             values = row(task, s)
             wrong = divergence_of(task, s, values)
             if wrong:
-                return ended(s, "diverged", wrong, values[goal.metric])
+                return ended(s, "diverged", wrong, goal.of(values))
 
 
 def take_step(

@@ -9,7 +9,7 @@ import hashlib
 import os
 import zipfile
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,50 @@ def corpus(source: Source, headers: Headers, context: Context) -> Corpus:
         WordCounts(*(arrays[f"{part}_{k}"] for k in WordCounts._fields)) for part in PARTS
     )
     return Corpus(train, test, int(train.words.max()) + 1, {name: DERIVED[name]})
+
+
+def reduced(found: Corpus, groups: int | None, words: int | None) -> Corpus:
+    """The documents of the first `groups` newsgroups, with the `words` words that most training
+    documents of these have; None: all of them.
+
+    The words keep their order, and of words that equally many documents have the first are kept.
+    Raises BadSetting if there are not so many.
+    """
+    if groups is None and words is None:
+        return found
+    all_groups = int(found.train.classes.max()) + 1
+    if groups is not None and not 2 <= groups <= all_groups:
+        raise BadSetting(f"task.groups={groups}: write 2 to {all_groups}, or null for all of them")
+    if words is not None and words > found.words:
+        raise BadSetting(f"task.words={words}: write at most {found.words}, or null for all")
+    first = groups or all_groups
+    train, train_classes = of_groups(found.train, first, found.words)
+    test, test_classes = of_groups(found.test, first, found.words)
+    documents = np.bincount(train.indices, minlength=found.words)  # that have each word
+    kept = np.sort(np.argsort(-documents, kind="stable")[: words or found.words])
+    return Corpus(
+        with_words(train, kept, train_classes),
+        with_words(test, kept, test_classes),
+        len(kept),
+        found.sources,
+    )
+
+
+def of_groups(part: WordCounts, first: int, words: int) -> tuple[Any, npt.NDArray[np.int64]]:
+    """The documents of the first groups: their counts [n, words] as SciPy has them, and classes."""
+    from scipy.sparse import csr_array
+
+    classes = part.classes.astype(np.int64)
+    arrays: Any = (part.counts, part.words, part.offsets)
+    counts = csr_array(arrays, shape=(len(classes), words))
+    return counts[classes < first], classes[classes < first]
+
+
+def with_words(counts: Any, kept: Array, classes: Array) -> WordCounts:
+    """The counts of these words alone, renumbered from 0."""
+    few = counts[:, kept]
+    few.sort_indices()
+    return WordCounts(few.indptr, few.indices, few.data, classes)
 
 
 def checksum_of(arrays: dict[str, Array]) -> str:

@@ -86,7 +86,8 @@ class TrackTask(StrictModel):
     metric: what is to become small. within: a run has reached the target when no more than this
     share of the way from the start to the reference is left. steps: the units of step sizes. most:
     the limit of work, if it is not the track's. higher: the metric is a share that is to become
-    large, and one minus it is compared. dtype: of all numbers.
+    large, and one minus it is compared. dtype: of all numbers. batches: the sizes of minibatches
+    that are searched here, if they are not the track's; none: those of the task.
     """
 
     about: str
@@ -100,6 +101,7 @@ class TrackTask(StrictModel):
     most: int | None = None
     higher: bool = False
     dtype: Precision = "float64"
+    batches: tuple[int, ...] | None = None
 
 
 class Track(StrictModel):
@@ -128,6 +130,11 @@ class Track(StrictModel):
     def scored(self) -> str:
         """What is compared: the unit of work, or "value"."""
         return self.unit if self.by == "work" else "value"
+
+    def batches_of(self, task: str) -> tuple[int, ...]:
+        """The sizes of minibatches that are searched on this task; none: those of the task."""
+        own = self.tasks[task].batches
+        return self.batches if own is None else own
 
     def limit_of(self, task: str) -> int:
         """The work after which a run on this task ends."""
@@ -223,8 +230,9 @@ def entrant(track: Track, name: str, task: str, method: str, tuned: bool = True)
         space |= read_space(method, plain)
     if "batch" in plain:
         found.algorithm.batch = None
-        if track.batches and tuned:
-            space["batch"] = Chosen(choice=track.batches)
+        batches = track.batches_of(task)
+        if batches and tuned:
+            space["batch"] = Chosen(choice=batches)
     package = package_of(plain["_target_"])
     return Entrant(
         track, name, task, method, found, space, None if package is None else package.name
@@ -289,12 +297,12 @@ def rules_of(entered: Entrant) -> str:
         "target": [about.within, about.reference.model_dump()],
         "steps": about.steps.model_dump(),
         "limit": [track.unit, track.limit_of(entered.task), track.cpu_seconds],
-        "batches": track.batches,
+        "batches": track.batches_of(entered.task),
         "dtype": about.dtype,
         "trials": track.trials,
         "seeds": track.seeds,
     }
-    if track.by == "value":
+    if track.by == "value" or about.higher:
         meaning["higher"] = about.higher
     text = json.dumps(meaning, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=6).hexdigest()

@@ -11,6 +11,7 @@ from bench.core.draw import generator
 from bench.core.loop import Diverged, ignore, run
 from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
+from bench.core.work import Goal
 from bench.reproduce.league.rules import (
     TRIED,
     Entrant,
@@ -77,8 +78,9 @@ def make_target(entered: Entrant, seed: int, data: Path) -> Target:
         if about.metric not in there:
             where = f"conf/league: tasks.{entered.task}.metric"
             raise unknown_setting(where, about.metric, there, about.metric)
-        start = float(there[about.metric])
-        best = least(task, config, about.reference, about.metric, seed)
+        goal = Goal(about.metric, None, about.higher)
+        start = goal.of(there)
+        best = least(task, config, about.reference, goal, seed)
     if not best < start:
         raise BadSetting(f"conf/league: tasks.{entered.task}: the reference ends at {best:g}")
     target = best + about.within * (start - best)
@@ -86,15 +88,15 @@ def make_target(entered: Entrant, seed: int, data: Path) -> Target:
 
 
 def least(
-    task: Task, config: Mapping[str, Any], reference: Reference, metric: str, seed: int
+    task: Task, config: Mapping[str, Any], reference: Reference, goal: Goal, seed: int
 ) -> float:
-    """The least value of the metric that the reference knows or finds."""
+    """The least value of what is to become small that the reference knows or finds."""
     if reference.value is not None:
         return reference.value
     if reference.optimum:
         assert task.report.optimum is not None
         x, y = (task.report.optimum[key] for key in "xy")
-        return float(task.evaluate(x, y, 0)[metric])
+        return goal.of(task.evaluate(x, y, 0))
     found: list[float] = []
     every = max(1, reference.rounds // 200)
     try:
@@ -104,7 +106,7 @@ def least(
             seed=seed,
             steps=reference.rounds,
             every=every,
-            on_row=lambda row: found.append(row[metric]),
+            on_row=lambda row: found.append(goal.of(row)),
         )
     except Diverged as error:
         raise BadSetting(f"conf/league: the reference {reference.method}: {error}") from None

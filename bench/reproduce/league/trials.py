@@ -201,12 +201,11 @@ def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> 
     task: Task = build(config["task"], context_of(about, case.seed, data))
     try:
         limit = Limit(track.unit, track.limit_of(entered.task), track.cpu_seconds)
-        goal = Goal(about.metric, targets.seeds[str(case.seed)].target)
+        goal = Goal(about.metric, targets.seeds[str(case.seed)].target, about.higher)
         end = work_to_goal(task, build(config["algorithm"]), case.seed, goal, limit)
     except Exception as error:
         return Row(**case._asdict(), status="failed", reason=reason_of(error))
-    value = 1 - end.value if about.higher else end.value
-    return row_of(case, end._replace(value=value))
+    return row_of(case, end)
 
 
 def row_of(case: Case, end: Ended) -> Row:
