@@ -187,6 +187,35 @@ def test_minibatches_are_searched_only_where_the_track_says(league: League) -> N
     assert reference.space == {}
 
 
+def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None:
+    """Such as none, where a task's batches have one size; only then is a rule of it another one."""
+    noisy = league.track.model_copy(update={"batches": (4, 8)})
+    about = noisy.tasks["easy"].model_copy(update={"batches": ()})
+    own = noisy.model_copy(update={"tasks": {**noisy.tasks, "easy": about}})
+    found = rules.entrant(own, "tiny", "easy", "soba")
+    assert "batch" not in found.space
+    assert rules.configured(found, 0, {})["algorithm"]["batch"] is None
+    assert "batch" in rules.entrant(own, "tiny", "hard", "soba").space
+    before = rules.rules_of(rules.entrant(noisy, "tiny", "easy", "soba"))
+    assert rules.rules_of(found) != before
+
+
+def test_a_target_of_a_share_is_of_one_minus_it(league: League, tmp_path: Path) -> None:
+    """What is compared is one minus the metric, at the start as at the target."""
+    about = league.track.tasks["easy"].model_copy(update={"higher": True})
+    track = league.track.model_copy(update={"tasks": {"easy": about}})
+    with pytest.raises(BadSetting, match="the reference ends at"):  # the objective falls
+        targets.make_target(targets.reference_of(track, "tiny", "easy"), 0, tmp_path)
+    falls = league.targets.tasks["easy"].seeds["0"]
+    assert falls.start is not None
+    assert falls.best is not None
+    rises = about.model_copy(update={"reference": rules.Reference(value=1 - 2 * falls.start)})
+    other = league.track.model_copy(update={"tasks": {"easy": rises}})
+    found = targets.make_target(rules.entrant(other, "tiny", "easy", "soba"), 0, tmp_path)
+    assert found.start == pytest.approx(1 - falls.start)
+    assert found.target == pytest.approx(1 - 1.5 * falls.start)
+
+
 def row(number: int, status: str, calls: int = 0, value: float | None = 1.0) -> Row:
     found = {"key": str(number), "seed": 0, "settings": {}, "status": status}
     return Row.model_validate({**found, "value": value, "calls": {"grad_f": calls}})

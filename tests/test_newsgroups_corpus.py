@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.data import newsgroups as data
-from tasks.data.newsgroups import corpus
+from tasks.data.newsgroups import Corpus, WordCounts, corpus, reduced
 
 MESSAGES = {
     "train": (["The cat saw the dog.", "a B a I", "Dog dog DOG cat x9 x9"], [2, 0, 1]),
@@ -195,3 +195,47 @@ def test_digits_stand_in(tmp_path: Path) -> None:
     whole = hashlib.sha256(digits.data.tobytes() + digits.target.tobytes()).hexdigest()
     assert found.sources == {"sklearn.datasets.load_digits": whole}
     assert list(tmp_path.iterdir()) == []
+
+
+def small() -> Corpus:
+    """The messages above, as they are read."""
+    train, test = (WordCounts(*arrays()[k : k + 4]) for k in (0, 4))
+    return Corpus(train, test, len(WORDS), {"messages": "digest"})
+
+
+def dense(part: WordCounts, words: int) -> list[list[int]]:
+    rows = [[0] * words for _ in part.classes]
+    for k, row in enumerate(rows):
+        for j in range(part.offsets[k], part.offsets[k + 1]):
+            row[int(part.words[j])] = int(part.counts[j])
+    return rows
+
+
+def test_a_part_of_the_corpus_has_the_first_groups_and_their_commonest_words() -> None:
+    """Of the groups 0 and 1, of which one training message has words: cat, dog and x9 once each."""
+    found = reduced(small(), 2, 2)
+    assert found.words == 2
+    assert found.sources == {"messages": "digest"}
+    assert found.train.classes.tolist() == [0, 1]
+    assert dense(found.train, 2) == [[0, 0], [1, 3]]  # cat and dog, the first of three
+    assert found.test.classes.tolist() == [1, 1]
+    assert dense(found.test, 2) == [[1, 0], [0, 0]]
+
+
+def test_words_are_common_by_messages_and_not_by_how_often_they_are_said() -> None:
+    """Cat and dog are in two messages; "the" is in one, twice."""
+    found = reduced(small(), None, 2)
+    assert found.train.classes.tolist() == [2, 0, 1]
+    assert dense(found.train, 2) == [[1, 1], [0, 0], [1, 3]]
+    whole = reduced(small(), 3, None)
+    assert dense(whole.train, 5) == COUNTS["train"]
+
+
+@pytest.mark.parametrize(("groups", "words"), [(1, None), (4, None), (None, 6)])
+def test_a_part_that_the_corpus_does_not_have_is_refused(
+    groups: int | None, words: int | None
+) -> None:
+    with pytest.raises(
+        BadSetting, match=r"task\.(groups=\d: write 2 to 3|words=6: write at most 5)"
+    ):
+        reduced(small(), groups, words)

@@ -67,6 +67,17 @@ def test_the_goal_is_found_at_the_first_measurement_behind_it(
     assert len(looks) < 60
 
 
+def test_of_a_share_one_minus_it_is_looked_at(counting: tuple[Task, list[int]]) -> None:
+    """The metric falls by one a step, so that one minus it rises."""
+    task = counting[0]
+    plain = work_to_goal(task, method(), 0, Goal("x_0", -3.0), FAR)
+    share = work_to_goal(task, method(), 0, Goal("x_0", 1.0, share=True), FAR)
+    never = work_to_goal(task, method(), 0, Goal("x_0", 0.5, share=True), Limit("calls", 9, 60.0))
+    assert (plain.status, plain.steps, plain.value) == ("reached", 3, -3.0)
+    assert (share.status, share.steps, share.value) == ("reached", 0, 1.0)
+    assert (never.status, never.value) == ("limit", 10.0)
+
+
 def test_a_start_at_the_goal_takes_no_work(counting: tuple[Task, list[int]]) -> None:
     end = made(counting[0], 0.0)
     assert (end.status, end.steps, end.calls, end.samples) == ("reached", 0, {}, 0)
