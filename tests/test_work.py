@@ -67,6 +67,14 @@ def test_the_goal_is_found_at_the_first_measurement_behind_it(
     assert len(looks) < 60
 
 
+def test_without_a_goal_the_work_doubles_between_measurements(
+    counting: tuple[Task, list[int]],
+) -> None:
+    task, looks = counting
+    assert made(task, None, Limit("calls", 100, 60.0)).steps == 100
+    assert looks == [0, 1, 2, 4, 8, 16, 32, 64, 100]
+
+
 def test_of_a_share_one_minus_it_is_looked_at(counting: tuple[Task, list[int]]) -> None:
     """The metric falls by one a step, so that one minus it rises."""
     task = counting[0]

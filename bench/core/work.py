@@ -22,6 +22,7 @@ from bench.core.task import Task
 
 Unit = Literal["calls", "samples", "rounds"]
 GROWTH = 1.05  # from one measurement to the next, so that work to a target is known to 5%
+DOUBLED = 2.0  # the same where there is no target, and the last measurement alone counts
 
 
 class Goal(NamedTuple):
@@ -87,12 +88,13 @@ def work_to_goal(
     """Take steps until the goal is reached, or to the limit.
 
     The run is measured before its first step, and whenever its work has grown by a twentieth
-    since, at least after each step that does more than that. The clock runs in steps only. A run
+    since, or has doubled where the goal has no value, at least after each step that does more. The clock runs in steps only. A run
     whose x, y or loss is not finite has diverged. Raises BadSetting for a metric that the task
     does not have, and whatever the method raises.
 
     cpu: the clock of CPU seconds.
     """
+    growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
         s = first(task, algorithm, seed)
         values = row(task, s)
@@ -106,7 +108,7 @@ def work_to_goal(
             if s.cpu_seconds >= limit.cpu_seconds:
                 reason = f"{limit.cpu_seconds:g} CPU seconds"
                 return ended(s, "limit", reason, value)
-            look = min(max(GROWTH * done, done + 1), limit.most)
+            look = min(max(growth * done, done + 1), limit.most)
             before = s.step
             while work_of(s, limit.unit) < look and s.cpu_seconds < limit.cpu_seconds:
                 s = take_step(task, algorithm, seed, s, cpu)
