@@ -17,6 +17,7 @@ from tasks.models.batch_norm import batch_norm
 from tasks.models.conv4 import Conv4, normalise
 from tasks.models.convolution import convolution
 from tasks.models.film import Mlp, Resnet
+from tasks.models.groups import split_each
 
 
 def vector(n: int, *name: Any) -> Tensor:
@@ -422,3 +423,20 @@ def test_the_features_of_the_support_do_not_see_the_queries() -> None:
     assert torch.equal(found[:6], other[:6])
     assert not torch.allclose(found[6:], other[6:], atol=1e-2)
     torch.testing.assert_close(found[:6], net.features(theta, images[:6]), rtol=1e-9, atol=1e-9)
+
+
+def test_parts_of_several_networks_are_those_of_each() -> None:
+    """In one piece each, and differentiated twice."""
+    thetas = torch.randn(3, 7, generator=generator("thetas"), dtype=torch.float64)
+    parts = split_each(thetas, [4, 1, 2])
+    for part, own in zip(parts, thetas.split([4, 1, 2], 1), strict=True):
+        assert torch.equal(part, own)
+        assert part.is_contiguous()
+
+    def product(t: Tensor) -> Tensor:
+        a, b, c = split_each(t, [4, 1, 2])
+        return (a.prod(1) * b[:, 0] * c.sin().sum(1)).sum()
+
+    thetas.requires_grad_()
+    assert torch.autograd.gradcheck(product, thetas)
+    assert torch.autograd.gradgradcheck(product, thetas)

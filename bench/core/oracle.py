@@ -1,14 +1,29 @@
 """The only door from an algorithm to a task's derivatives, and the meter on that door."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bench.core.task import Batch, Loss, Partials, Task, Wrt
+from bench.core.task import Batch, Loss, Partials, Place, Task, Wrt
 
 Product = Callable[[Tensor], Tensor]
+
+
+class Asked(NamedTuple):
+    """A gradient that is asked for together with others: what of (x, y; batch)."""
+
+    what: Literal["f_x", "f_y", "g_x", "g_y"]
+    x: Tensor
+    y: Tensor
+    batch: Batch
+
+    @property
+    def key(self) -> str:
+        """The key under which it is counted."""
+        return "grad_" + self.what[0]
 
 
 class Oracle:
@@ -65,6 +80,13 @@ class Oracle:
         """dg/dy, shaped as y."""
         return _second(self._grad("grad_g", x, y, zeta, "y"))
 
+    def together(self, *asked: Asked) -> list[Tensor]:
+        """The gradients that are asked for, each counted by itself; in one pass where the task
+        can."""
+        for a in asked:
+            self.count(a.key, a.batch)
+        return self.uncounted(asked)
+
     def descend_g(self, x: Tensor, y: Tensor, zeta: Batch, lr: float) -> Tensor:
         """y - lr g_y(x, y; zeta), counted as g_y; in one pass over y where the task can."""
         return self._descend("grad_g", x, y, zeta, lr)
@@ -76,6 +98,28 @@ class Oracle:
         for each of the two where the task can."""
         moved = self._descend("grad_g", x, y, zeta, lr * lam)
         return self._descend("grad_f", x, y, xi, lr, moved)
+
+    def descend_both(
+        self,
+        x: Tensor,
+        y: Tensor,
+        z: Tensor,
+        xi: Batch,
+        zeta: Batch,
+        lr_y: float,
+        lr_z: float,
+        lam: float,
+    ) -> tuple[Tensor, Tensor]:
+        """(`descend_penalised` from y with lr_y, `descend_g` from z with lr_z), their three
+        gradients in one pass where the task can."""
+        if self.task.together is None:
+            y = self.descend_penalised(x, y, xi, zeta, lr_y, lam)
+            return y, self.descend_g(x, z, zeta, lr_z)
+        f_y, g_y, g_z = self.together(
+            Asked("f_y", x, y, xi), Asked("g_y", x, y, zeta), Asked("g_y", x, z, zeta)
+        )
+        y = y.sub(g_y, alpha=lr_y * lam).sub_(f_y, alpha=lr_y)
+        return y, z.sub(g_z, alpha=lr_z)
 
     def products(self, x: Tensor, y: Tensor, zeta: Batch) -> "Products":
         """Jacobian- and Hessian-vector products at (x, y). g is linearised once; every product
@@ -162,6 +206,20 @@ class Oracle:
         self.calls[what] += 1
         self.samples[what] += self.task.data.count(batch)
 
+    def uncounted(self, asked: Sequence[Asked]) -> list[Tensor]:
+        """What `together` returns. Only a loop that goes past its end has to call this; it counts
+        afterwards what it has used."""
+        if self.task.together is None or len(asked) == 1:
+            return [self._alone(a) for a in asked]
+        with torch.enable_grad():
+            places = [Place(a.what[0] == "f", _leaf(a.x), _leaf(a.y), a.batch) for a in asked]
+            losses = self.task.together(places)
+            if losses is None:
+                return [self._alone(a) for a in asked]
+            inputs = [p.x if a.what[2] == "x" else p.y for a, p in zip(asked, places)]
+            found = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
+        return [torch.zeros_like(t) if d is None else d for t, d in zip(inputs, found)]
+
     @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """A copy of (calls, samples), which can be set: for loops that go past their end."""
@@ -179,6 +237,9 @@ class Oracle:
 
     def _grad(self, what: str, x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
         self.count(what, batch)
+        return self._partials(what, x, y, batch, wrt)
+
+    def _partials(self, what: str, x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
         upper = what == "grad_f"
         loss = self.task.upper if upper else self._lower
         closed = self.task.upper_derivatives if upper else self.task.lower_derivatives
@@ -187,6 +248,11 @@ class Oracle:
         with torch.enable_grad():
             x, y = _leaf(x), _leaf(y)
             return _partials(loss(x, y, batch), x, y, wrt)
+
+    def _alone(self, a: Asked) -> Tensor:
+        if a.what[2] == "x":
+            return _first(self._partials(a.key, a.x, a.y, a.batch, "x"))
+        return _second(self._partials(a.key, a.x, a.y, a.batch, "y"))
 
     def _descend(
         self, what: str, x: Tensor, y: Tensor, batch: Batch, lr: float, onto: Tensor | None = None
