@@ -440,3 +440,15 @@ def test_parts_of_several_networks_are_those_of_each() -> None:
     thetas.requires_grad_()
     assert torch.autograd.gradcheck(product, thetas)
     assert torch.autograd.gradgradcheck(product, thetas)
+
+
+@pytest.mark.parametrize("embedding", [0, 3])
+def test_several_resnets_together_are_those_one_by_one(embedding: int) -> None:
+    net, rng = Resnet(3, 2, 4, 5, embedding), generator("resnets")
+    first = [net.init(rng) for _ in range(3)]
+    xs, ys = (torch.stack(each) for each in zip(*first, strict=True))
+    images = torch.randn(3, 6, 3, 16, 16, generator=rng, dtype=torch.float64)
+    tasks = torch.randint(5, (3, 6), generator=rng)
+    found = net.own_logits(xs, ys, torch.cat(list(images), 1), tasks)
+    for z, *own in zip(found, xs, ys, images, tasks, strict=True):
+        torch.testing.assert_close(z, net.logits(*own), rtol=1e-9, atol=1e-10)

@@ -37,6 +37,11 @@ class Place(NamedTuple):
     y: Tensor
     batch: Batch
 
+    def leaves(self) -> "Place":
+        """The same place, with variables in which a loss can be differentiated."""
+        x, y = (t.detach().requires_grad_() for t in (self.x, self.y))
+        return self._replace(x=x, y=y)
+
 
 class Derivatives(NamedTuple):
     """A loss's derivatives in closed form, which the oracle uses in place of autograd.
@@ -222,7 +227,8 @@ class Task:
     upper_derivatives, lower_derivatives: closed forms; None: autograd.
 
     together(places): the losses at several places, [m], by one pass, which is much sooner over on a
-    GPU; None: one by one is as good. It returns None for places that cannot go together.
+    GPU; None: one by one is as good. It returns None for places that cannot go together. It depends
+    on its places alone: those of tasks that differ in nothing but their seed go together too.
 
     The others are records of what one family of tasks needs: inner (lower problems that are new at
     each step), report (data sources, reference lines, pictures, known optima), selection (runs
