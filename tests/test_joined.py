@@ -29,6 +29,8 @@ from bench.core.loop import Standing, advance, first
 from bench.core.oracle import Oracle
 from bench.core.task import Derivatives, Place, Task
 from bench.numerics.descent import gd
+from bench.reproduce.book import find_artifacts
+from bench.reproduce.plan import needs_times
 from bench.runs import lanes, launch
 from bench.runs.files import read_json
 from bench.runs.history import read_rows
@@ -218,6 +220,23 @@ def test_only_runs_of_one_task_are_joined(tmp_path: Path) -> None:
     assert lanes.are_joined([plain, opened("seed=1")])
     assert not lanes.are_joined([plain, opened("task.strength=3")])
     assert not lanes.are_joined([opened("run.compile=true"), opened("run.compile=true")])
+
+
+def test_a_gpu_is_shared_by_processes(tmp_path: Path) -> None:
+    """So that lanes there are held against one of them, and against none where nobody asks."""
+    config = launch.resolve(composed(*SMALL, "algorithm=er"))
+    config["run"]["root"] = str(tmp_path)
+    run = lanes.open_lane(config, launch.place(config), lanes.SharedTasks())
+    gpu = run._replace(device=torch.device("cuda"))
+    assert [lanes.rivals(run, cores) for cores in (0, 1, 16)] == [0, 1, 16]
+    assert [lanes.rivals(gpu, cores) for cores in (0, 1, 16)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("artifact", ["bome/table2", "f2obo/fig1"])
+def test_seeds_of_the_budget_gpu_may_be_lanes(artifact: str) -> None:
+    (found,) = find_artifacts(counting.own_book(), [artifact])
+    assert not needs_times(found.spec, "gpu")
+    assert needs_times(found.spec, "full")
 
 
 def test_five_lanes_take_the_operations_of_one_and_a_half() -> None:

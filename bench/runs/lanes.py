@@ -70,6 +70,12 @@ class Shrinking:
             self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
 
 
+def rivals(run: OpenRun, cores: int) -> int:
+    """How many processes could take the steps of lanes one by one, side by side: as many as there
+    are cores for them, but one on a GPU, which they would share."""
+    return cores if run.device.type == "cpu" else min(cores, 1)
+
+
 def are_joined(runs: Sequence[OpenRun]) -> bool:
     """Whether what the runs' oracles are asked for is worked out together, which takes no graph."""
     alike = all(run.config["task"] == runs[0].config["task"] for run in runs)
@@ -160,7 +166,7 @@ def perform_lanes(
     the runs are refused if as many processes as the cores allow would make them sooner. Raises
     stop.Preempted or KeyboardInterrupt when all is saved.
     """
-    against = len(os.sched_getaffinity(0)) // configs[0]["run"]["threads"] if if_faster else 0
+    cores = len(os.sched_getaffinity(0)) // configs[0]["run"]["threads"] if if_faster else 0
     with stop.heed(), ExitStack() as locks:
         runs: dict[int, OpenRun] = {}
         tasks = SharedTasks()
@@ -194,7 +200,7 @@ def perform_lanes(
             chunk = waiting.pop(0)
             try:
                 side_by_side = [runs[k] for k in chunk]
-                driver.drive(side_by_side, Shrinking(side_by_side, against))
+                driver.drive(side_by_side, Shrinking(side_by_side, rivals(runs[chunk[0]], cores)))
             except Apart:  # only runs of the same task go side by side
                 own: dict[int, list[int]] = {}
                 for k in chunk:

@@ -196,6 +196,15 @@ def test_looks_grow_rare() -> None:
         assert len(looks) == gradients
 
 
+def test_a_loop_that_has_ended_does_not_go_on() -> None:
+    """Though a GPU may find another gradient in the same place."""
+    o, told = Oracle(on.line()), iter([False, True, False, False])
+    loop = down_line(1.0, 0.0)._replace(is_met=lambda gradient: torch.tensor(next(told)))
+    ((y, _, steps, met),) = descend_until(o, [loop], 9, 4)
+    assert (float(y), steps, met) == (0.5, 1, True)
+    assert o.calls == {"grad_g": 2}
+
+
 @pytest.mark.parametrize(("residual", "cap", "made"), [(9.0, 5, 0), (1e-3, 5, 3), (0.0, 2, 2)])
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("looked", [None, 1, 2, 3, 50])
@@ -215,6 +224,19 @@ def test_conjugate_gradients_end_at_their_residual_or_their_cap(
     found = cg_until(o, product, b, goal, cap, first, looked)
     assert torch.equal(found, cg(lambda u: H * u, b, made, first))
     assert o.calls["hvp_g"] == o.samples["hvp_g"] == made + start
+
+
+def test_looks_of_conjugate_gradients_grow_rare() -> None:
+    """After 2 iterates, then 4 more: the third is enough, and three products are made past it."""
+    b, H, taken = torch.ones(3).double(), torch.tensor([1.0, 3.0, 7.0]).double(), []
+
+    def product(u: Tensor) -> Tensor:
+        taken.append(u)
+        return H * u
+
+    goal = 1.001 * (b - H * cg(lambda u: H * u, b, 2)).norm()
+    cg_until(Oracle(on.line()), product, b, goal, 20, steps_a_look=2)
+    assert len(taken) == 5
 
 
 def test_an_inner_loop_is_projected() -> None:
