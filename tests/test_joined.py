@@ -1,5 +1,7 @@
 """Lanes that share passes: each as its single run, whatever its oracle is asked for."""
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from algorithms.online.f2obo import af2obo
 from algorithms.online.implicit import sobow
 from bench.compiled import joined
 from bench.compiled.batched import Lane, Slower
-from bench.compiled.joined import Joined
+from bench.compiled.joined import Joined, Meeting
 from bench.compiled.symbols import NoGraph
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
@@ -158,6 +160,30 @@ def test_a_first_order_method_stays_so() -> None:
     own, standings = begun(task, method)
     with pytest.raises(TypeError, match="first order"):
         Joined(own)(standings, 1)
+
+
+def test_lanes_are_answered_in_their_order() -> None:
+    """Whoever asks first, so that a pass gives the same bits each time."""
+    seen: list[list[float]] = []
+
+    def together(places: Sequence[Place]) -> Tensor:
+        seen.append([float(p.x) for p in places])
+        return torch.stack([10 * p.x for p in places])
+
+    meeting, answers = Meeting(replace(streams.stream(), together=together), 2), {}
+
+    def ask(lane: int) -> None:
+        x = torch.tensor(float(lane))
+        answers[lane] = float(meeting.ask(lane, joined.values, Place(True, x, x, None)))
+
+    early = threading.Thread(target=ask, args=(1,))
+    early.start()
+    while not meeting.asked:
+        time.sleep(0.001)
+    ask(0)
+    early.join()
+    assert seen == [[0.0, 1.0]]
+    assert answers == {0: 0.0, 1: 10.0}
 
 
 def test_which_tasks_can_be_joined() -> None:

@@ -1,5 +1,6 @@
 """Inner loops that end where a tensor says so, without waiting for a GPU at each of their steps."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -59,16 +60,16 @@ def descend_until(
     while going:
         many = min(looked, cap + 1 - taken)
         for _ in range(many):
-            asked = [going_on.ask() for going_on in going]
-            answers = iter(o.uncounted([a for each in asked for a in each]))
-            for going_on, each in zip(going, asked):
-                going_on.take([next(answers) for _ in each])
-        met = torch.stack([m for going_on in going for m in going_on.met]).view(-1, many).tolist()
-        for going_on, own in zip(going, met):
-            going_on.look(own, taken)
+            asked = [one.ask() for one in going]
+            answers = iter(o.uncounted([a for own in asked for a in own]))
+            for one, own in zip(going, asked):
+                one.take([next(answers) for _ in own])
+        met = torch.stack([m for one in going for m in one.met]).view(-1, many).tolist()
+        for one, seen in zip(going, met):
+            one.look(seen, taken)
         taken += many
         looked *= 2 if looked > 1 else 1
-        going = [going_on for going_on in going if not going_on.ended and taken <= cap]
+        going = [one for one in going if not one.ended and taken <= cap]
     return [each.end(o) for each in every]
 
 
@@ -79,7 +80,7 @@ class _Going:
         self.loop, self.y, self.o = loop, loop.start, Oracle(o.task, o.first_order)
         self.gradient: Tensor | None = None
         self.met: list[Tensor] = []  # since the last look
-        self.counts = [self.o.counts][:0]
+        self.counts: list[tuple[Counter[str], Counter[str]]] = []  # at each of these
         self.steps, self.ended = 0, False
 
     def ask(self) -> Sequence[Asked]:

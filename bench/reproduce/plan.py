@@ -137,10 +137,8 @@ def needs_times(spec: Spec, budget: Budget) -> bool:
     An axis that its page only can be switched to does not count, nor do columns where the budget
     says so.
     """
-    unread: dict[str, Any] = {"figure": {"axes"}}
-    if spec.budgets[budget].lanes:
-        unread["columns"] = True
-    asked = json.dumps(spec.model_dump(mode="json", exclude=unread))
+    unread: dict[str, Any] = {"columns": True} if spec.budgets[budget].lanes else {}
+    asked = json.dumps(spec.model_dump(mode="json", exclude={"figure": {"axes"}, **unread}))
     words = (*TIMES, *(f"run.{name}" for name in TIMES))
     return spec.figure.axes[0] in TIMES or any(f'"{word}"' in asked for word in words)
 
