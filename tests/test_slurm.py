@@ -20,7 +20,9 @@ pytestmark = pytest.mark.slurm
 
 QUICK = ("task=toy_minimax", "run.steps=20", "run.every=10", "run.threads=1")
 # Compiled, which long runs are by themselves, these would end before a test could stop them.
-LONG = ("task=toy_coreset", "run.every=500", "run.threads=1", "run.checkpoint=2", "run.compile=false")  # fmt: skip
+LONG = (
+    "task=toy_coreset", "run.every=500", "run.threads=1", "run.checkpoint=2", "run.compile=false",
+)  # fmt: skip
 SLURM = ("-m", "hydra/launcher=slurm", "hydra.launcher.cpus=1", "hydra.launcher.minutes=5")
 
 

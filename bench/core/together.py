@@ -63,8 +63,8 @@ def partials_together(
 def partials_of(
     value: Tensor, place: Place, wrt: Wrt, v: Tensor | None = None, **graph: bool
 ) -> Partials:
-    """The gradient of <value, v> at a place, which is a leaf, in what wrt names, shaped as that; zero
-    where value does not depend on it. v is shaped as value; None: 1, for a scalar."""
+    """The gradient of <value, v> at a place, which is a leaf, in what wrt names, shaped as that;
+    zero where value does not depend on it. v is shaped as value; None: 1, for a scalar."""
     inputs = _named(place, wrt)
     if value.requires_grad:
         found = torch.autograd.grad(
