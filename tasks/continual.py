@@ -15,7 +15,7 @@ measures.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from torch import Generator, Tensor
 from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
 from bench.core.stream import Samples, Stream
-from bench.core.task import Batch, Context, Data, Ledger, Report, Task
+from bench.core.task import Batch, Context, Data, Ledger, Place, Report, Task
 from bench.core.view import heatmap
 from tasks.data import classes
 from tasks.data.images import Images, load
@@ -225,17 +225,39 @@ def stream(
     def logits(x: Tensor, y: Tensor, s: Samples) -> Tensor:
         return net.logits(x, y, s.images, s.tasks)
 
+    def losses(z: Tensor, labels: Tensor, teacher: Tensor | None = None) -> Tensor:
+        """What each sample adds to a loss, shaped as its labels, for the answers z [..., classes].
+
+        teacher: as for `Samples`; None also for the upper loss.
+        """
+        found = F.cross_entropy(z.flatten(0, -2), labels.flatten(), reduction="none")
+        found = found.view(labels.shape)
+        if teacher is not None and strength > 0:
+            answers = F.log_softmax(z / temperature, -1)
+            apart = (torch.xlogy(teacher, teacher) - teacher * answers).sum(-1)
+            found = found + strength / choices * apart
+        return found
+
     def upper(x: Tensor, y: Tensor, s: Samples) -> Tensor:
-        return (s.weights * F.cross_entropy(logits(x, y, s), s.labels, reduction="none")).sum()
+        return (s.weights * losses(logits(x, y, s), s.labels)).sum()
 
     def lower(x: Tensor, y: Tensor, s: Samples) -> Tensor:
-        z = logits(x, y, s)
-        losses = F.cross_entropy(z, s.labels, reduction="none")
-        if s.teacher is not None and strength > 0:
-            answers = F.log_softmax(z / temperature, 1)
-            apart = (torch.xlogy(s.teacher, s.teacher) - s.teacher * answers).sum(1)
-            losses = losses + strength / choices * apart
-        return (s.weights * losses).sum()
+        return (s.weights * losses(logits(x, y, s), s.labels, s.teacher)).sum()
+
+    def together(places: Sequence[Place]) -> Tensor | None:
+        """The losses of networks with normalisation, if their samples are as many and all alike."""
+        every = [p.batch if not p.upper else p.batch._replace(teacher=None) for p in places]
+        if len({(s.images.shape, s.teacher is None) for s in every}) > 1:
+            return None
+        assert isinstance(net, Resnet)
+        labels, tasks, weights = (
+            torch.stack(parts) for parts in zip(*((s.labels, s.tasks, s.weights) for s in every))
+        )
+        taught = [s.teacher for s in every if s.teacher is not None]
+        teacher = torch.stack(taught) if taught else None
+        xs, ys = torch.stack([p.x for p in places]), torch.stack([p.y for p in places])
+        z = net.own_logits(xs, ys, torch.cat([s.images for s in every], 1), tasks)
+        return (weights * losses(z, labels, teacher)).sum(1)
 
     def accuracy(x: Tensor, y: Tensor, task: int, step: int, most: int | None = None) -> Tensor:
         images, answers = (part[:most] for part in data.test(task))
@@ -274,6 +296,7 @@ def stream(
         evaluate=evaluate,
         metric="ACC",
         data=Data(draw, draw, count=lambda s: len(s.labels)),
+        together=together if isinstance(net, Resnet) else None,
         report=Report(sources=data.sources),
         stream=Stream(tasks, steps, batch, choices, recall, logits),
         ledger=Ledger(

@@ -16,6 +16,7 @@ because the paper prints none; there is no momentum and no weight decay.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
@@ -26,11 +27,12 @@ from torch import Generator, Tensor
 
 from bench.core.draw import bring, generator
 from bench.core.settings import Count, Positive
-from bench.core.task import Batch, Context, Data, Report, Sampler, Tally, Task
+from bench.core.task import Batch, Context, Data, Place, Report, Sampler, Tally, Task
 from tasks.common.online import NAMES, Solved, measure_round
 from tasks.data.images import Images, LabelledImages, load
 from tasks.models.batch_norm import batch_norm
 from tasks.models.convolution import convolution
+from tasks.models.groups import split_each
 
 CLASSES = 10
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -109,6 +111,23 @@ def online_imbalance(
     def lower(x: Tensor, y: Tensor, d: ImageRound) -> Tensor:
         return F.cross_entropy(x[0] * net.logits(y, d.images) + x[1], d.labels)
 
+    plain = torch.stack([torch.ones(CLASSES), torch.zeros(CLASSES)]).to(device, dtype)
+    alike = torch.ones(CLASSES).to(device, dtype)
+
+    def together(places: Sequence[Place]) -> Tensor | None:
+        """The losses of all networks as groups of channels, if their batches are of one size."""
+        batches = [p.batch for p in places]
+        if len({d.images.shape for d in batches}) > 1:
+            return None
+        scores = net.own_logits(
+            torch.stack([p.y for p in places]), torch.cat([d.images for d in batches], 1)
+        )
+        scale, shift = torch.stack([plain if p.upper else p.x for p in places])[..., None].unbind(1)
+        labels = torch.stack([d.labels for d in batches])
+        losses = F.cross_entropy(scale * scores + shift, labels, reduction="none")
+        weights = torch.stack([p.batch.weights if p.upper else alike for p in places])
+        return (weights.gather(1, labels) * losses).mean(1)
+
     draw_train, draw_val = sampler(train, "train"), sampler(val, "val")
 
     def balanced_accuracy(y: Tensor, step: int) -> Tensor:
@@ -147,6 +166,7 @@ def online_imbalance(
         init=init,
         evaluate=evaluate,
         metric="balanced_accuracy",
+        together=together,
         data=Data(draw_val, draw_train, count=lambda d: len(d.labels)),
         report=Report(sources=split.sources),
         tally=Tally((*NAMES, "cumulative_loss", *ends), adds),
@@ -212,8 +232,24 @@ class ConvNetwork:
             h, r = (F.batch_norm(u, mean, variance, scale, shift) for u in (h, r))
         return F.linear(h.flatten(1), parts[16], parts[17])
 
+    def own_logits(self, ys: Tensor, images: Tensor) -> Tensor:
+        """The logits [m, 10, n] of m networks ys [m, parameters], each for images of its own, which
+        are its channel of images [n, m, side, side]. They are normalised by these."""
+        m = len(ys)
+        parts = [
+            part.view(m * shape[0], *shape[1:])
+            for part, shape in zip(split_each(ys, self.sizes), self.shapes)
+        ]
+        h = images
+        for a, b in pairwise(range(0, 17, 4)):
+            kernel, bias, scale, shift = parts[a:b]
+            h = batch_norm(convolve(h, kernel, bias, m), scale, shift)
+        features = h.view(len(h), m, -1).permute(1, 2, 0)
+        weights, shifts = parts[16].view(m, CLASSES, -1), parts[17].view(m, CLASSES, 1)
+        return torch.baddbmm(shifts, weights, features)
 
-def convolve(images: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+
+def convolve(images: Tensor, kernel: Tensor, bias: Tensor, groups: int = 1) -> Tensor:
     """A block's convolution, ReLU and pooling."""
-    h = F.relu(convolution(images, kernel, bias))
+    h = F.relu(convolution(images, kernel, bias, groups=groups))
     return F.max_pool2d(h, 2) if h.shape[-1] > 1 else h

@@ -26,7 +26,9 @@ from bench.core.draw import Draw, generator
 from bench.core.loop import Standing, advance, first, run
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, build, check_settings
-from bench.core.task import Context, Task
+from bench.core.stream import Samples
+from bench.core.task import Context, Place, Task
+from bench.core.together import differentiate, loss_at
 from bench.core.view import heatmap
 from bench.numerics.descent import clamped
 from bench.reproduce import pictures
@@ -289,3 +291,44 @@ def test_refusals(context: Context) -> None:
         streamed(images=500)
     with pytest.raises(BadSetting, match=r"algorithm\.batch=7: a step has task\.batch=5 images"):
         streamed().data.draw_lower(generator("x"), 0, 7)
+
+
+@pytest.mark.parametrize("embedding", [0, 3])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("taught", [False, True])
+def test_losses_of_images_together_are_those_one_by_one(
+    embedding: int, upper: bool, taught: bool
+) -> None:
+    """Each of its own x, network, images, tasks, weights and teacher, and differentiated too."""
+    task = split_cifar(CONTEXT, tasks=3, batch=20, filters=2, embedding=embedding)
+    assert task.stream is not None
+    (x, y), rng, recall = task.init(generator("init")), generator("places"), task.stream.recall
+
+    def some(count: int, with_teacher: bool) -> Samples:
+        s = recall(torch.randint(180, (count,), generator=rng))
+        answers = torch.rand(count, 5, generator=rng, dtype=torch.float64).softmax(1)
+        weights = torch.rand(count, generator=rng, dtype=torch.float64)
+        return s._replace(weights=weights, teacher=answers if with_teacher else None)
+
+    def place(s: Samples) -> Place:
+        a, b = (t + 0.1 * torch.randn(t.shape, generator=rng, dtype=torch.float64) for t in (x, y))
+        return Place(upper, a, b, s)
+
+    places = [place(some(7, taught)) for _ in range(3)]
+    assert task.together is not None
+    found = task.together(places)
+    assert found is not None
+    own = torch.stack([loss_at(task, p) for p in places])
+    torch.testing.assert_close(found, own, rtol=1e-11, atol=1e-11)
+    each = differentiate(task, places, ["xy"] * 3)
+    for p, partials in zip(places, each, strict=True):
+        right = differentiate(task, [p], ["xy"])[0]
+        torch.testing.assert_close(partials, right, rtol=1e-9, atol=1e-11)
+
+    assert task.together([places[0], place(some(8, taught))]) is None
+    other = task.together([places[0], place(some(7, not taught))])
+    assert (other is None) is not upper  # f does not look at a teacher
+
+
+def test_a_network_without_normalisation_takes_losses_one_by_one() -> None:
+    assert streamed().together is None

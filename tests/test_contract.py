@@ -1,6 +1,6 @@
 """The checks for other people's tests: each notices a method or a task that is broken."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from bench import Algorithm, BadSetting, Cost, Derivatives, Draw, Oracle, Set, T
 from bench.contract import Broken, check_algorithm, check_task, on_a_ball, quadratic, zero_sum
 from bench.contract import algorithms as of_algorithms
 from bench.core.settings import build, check_settings
-from bench.core.task import Context
+from bench.core.task import Context, Place
 from tasks.quadratic import quadratic as closed_quadratic
 from tasks.toy import toy_coreset
 from tests.composed import composed
@@ -270,6 +270,21 @@ def measure_anew(x, y, step):  # type: ignore[no-untyped-def]
     return {"objective": torch.rand(())}
 
 
+def in_another_order(places: Sequence[Place]) -> Tensor:
+    """The losses of `quadratic`, the last one first."""
+    task = quadratic()
+    lower = task.lower
+    assert lower is not None
+    found = [(task.upper if p.upper else lower)(p.x, p.y, p.batch) for p in places]
+    return torch.stack(found[::-1])
+
+
+def with_other_slopes(places: Sequence[Place]) -> Tensor:
+    """The losses of `quadratic`, with a derivative twice as large as theirs."""
+    found = in_another_order(places).flip(0)
+    return 2 * found - found.detach()
+
+
 half = Set(project=lambda u: u / 2)
 wrong_way = Set(l2_ball(0.5).project, lambda g, accuracy: 0.5 * g / g.norm())
 BAD: dict[str, tuple[Callable[[], Task], str]] = {
@@ -288,6 +303,14 @@ BAD: dict[str, tuple[Callable[[], Task], str]] = {
     "descent that forgets": (
         lambda: bad_descent(closed_quadratic(Context(dtype=torch.float64))),
         "a step of descent on lower onto",
+    ),
+    "losses together in another order": (
+        lambda: replace(quadratic(), together=in_another_order),
+        "the losses together",
+    ),
+    "losses together with other slopes": (
+        lambda: replace(quadratic(), together=with_other_slopes),
+        "a gradient of losses together",
     ),
     "batches without a name": (
         lambda: with_data(quadratic(), draw_lower=sees_no_name),

@@ -4,7 +4,7 @@ The two batches differ in size and both sets, values and sums in closed form are
 an answer from the wrong level, or a count of the wrong batch, shows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from algorithms.meta.learn2learn import episode, lend_f, lend_g
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.stream import Samples, Stream
-from bench.core.task import Batch, Data, Derivatives, InnerLoop, Partials, Set, Task, Wrt
+from bench.core.task import Batch, Data, Derivatives, InnerLoop, Partials, Place, Set, Task, Wrt
 from tests.steps import problem as at
 
 XI, ZETA = torch.tensor([3, 1, 4]), torch.tensor([1, 5, 9, 2, 6])  # rows; f's are 3, g's are 5
@@ -65,9 +65,15 @@ def with_closed_forms(descend: bool) -> Task:
     )
 
 
+def losses_at(places: Sequence[Place]) -> Tensor:
+    """The losses at these places."""
+    return torch.stack([(at.upper if p.upper else at.lower)(p.x, p.y, p.batch) for p in places])
+
+
 # a kind of task -> factors of f and g, and what each descent adds
 KINDS: dict[str, tuple[Task, float, float, float]] = {
     "autograd": (at.problem(), 1.0, 1.0, 0.0),
+    "together": (replace(at.problem(), together=losses_at), 1.0, 1.0, 0.0),
     "closed": (with_closed_forms(False), 2.0, 3.0, 0.0),
     "closed descent": (with_closed_forms(True), 2.0, 3.0, 1000.0),
 }
@@ -120,6 +126,33 @@ QUESTIONS: dict[str, Case] = {
         lambda o: o.descend_penalised(X, Y, XI, ZETA, 0.3, 7.0),
         lambda f, g, m: Y - 0.3 * (f * at.f_y(X, Y, XI) + 7.0 * g * at.g_y(X, Y, ZETA)) + 2 * m,
         {"grad_f": 1, "grad_g": 1},
+    ),
+    "descend_both": (
+        lambda o: o.descend_both(X, Y, V, XI, ZETA, 0.3, 0.2, 7.0),
+        lambda f, g, m: (
+            Y - 0.3 * (f * at.f_y(X, Y, XI) + 7.0 * g * at.g_y(X, Y, ZETA)) + 2 * m,
+            V - 0.2 * g * at.g_y(X, V, ZETA) + m,
+        ),
+        {"grad_f": 1, "grad_g": 2},
+    ),
+    "together": (
+        lambda o: tuple(
+            o.together(
+                Asked("f_x", X, Y, XI),
+                Asked("g_y", X, V, ZETA),
+                Asked("f_y", X, V, XI),
+                Asked("g_x", X, Y, ZETA),
+                Asked("g_y", X, Y, ZETA),
+            )
+        ),
+        lambda f, g, m: (
+            f * at.f_x(X, Y, XI),
+            g * at.g_y(X, V, ZETA),
+            f * at.f_y(X, V, XI),
+            g * at.g_x(X, Y, ZETA),
+            g * at.g_y(X, Y, ZETA),
+        ),
+        {"grad_f": 2, "grad_g": 3},
     ),
     "g_yy, twice": (
         lambda o: [p := o.g_yy(X, Y, ZETA), p(Y), p(V)][-1],

@@ -17,6 +17,7 @@ from tasks.models.batch_norm import batch_norm
 from tasks.models.conv4 import Conv4, normalise
 from tasks.models.convolution import convolution
 from tasks.models.film import Mlp, Resnet
+from tasks.models.groups import split_each
 
 
 def vector(n: int, *name: Any) -> Tensor:
@@ -422,3 +423,32 @@ def test_the_features_of_the_support_do_not_see_the_queries() -> None:
     assert torch.equal(found[:6], other[:6])
     assert not torch.allclose(found[6:], other[6:], atol=1e-2)
     torch.testing.assert_close(found[:6], net.features(theta, images[:6]), rtol=1e-9, atol=1e-9)
+
+
+def test_parts_of_several_networks_are_those_of_each() -> None:
+    """In one piece each, and differentiated twice."""
+    thetas = torch.randn(3, 7, generator=generator("thetas"), dtype=torch.float64)
+    parts = split_each(thetas, [4, 1, 2])
+    for part, own in zip(parts, thetas.split([4, 1, 2], 1), strict=True):
+        assert torch.equal(part, own)
+        assert part.is_contiguous()
+
+    def product(t: Tensor) -> Tensor:
+        a, b, c = split_each(t, [4, 1, 2])
+        return (a.prod(1) * b[:, 0] * c.sin().sum(1)).sum()
+
+    thetas.requires_grad_()
+    assert torch.autograd.gradcheck(product, thetas)
+    assert torch.autograd.gradgradcheck(product, thetas)
+
+
+@pytest.mark.parametrize("embedding", [0, 3])
+def test_several_resnets_together_are_those_one_by_one(embedding: int) -> None:
+    net, rng = Resnet(3, 2, 4, 5, embedding), generator("resnets")
+    first = [net.init(rng) for _ in range(3)]
+    xs, ys = (torch.stack(each) for each in zip(*first, strict=True))
+    images = torch.randn(3, 6, 3, 16, 16, generator=rng, dtype=torch.float64)
+    tasks = torch.randint(5, (3, 6), generator=rng)
+    found = net.own_logits(xs, ys, torch.cat(list(images), 1), tasks)
+    for z, *own in zip(found, xs, ys, images, tasks, strict=True):
+        torch.testing.assert_close(z, net.logits(*own), rtol=1e-9, atol=1e-10)

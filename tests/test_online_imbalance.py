@@ -12,7 +12,7 @@ from algorithms.online.implicit import fsobo
 from bench.core.draw import Draw, generator
 from bench.core.loop import run
 from bench.core.settings import BadSetting, check_settings
-from bench.core.task import Context, Task
+from bench.core.task import Context, Place, Task
 from tasks import online_imbalance as module
 from tasks.common.online import Solved, measure_round
 from tasks.data.images import Images, ImageSplit, LabelledImages
@@ -308,6 +308,26 @@ def test_the_network_is_torchs_in_training_and_normalised_by_others_in_testing(s
     torch.testing.assert_close(net.logits(y, shown, shown), expected, rtol=1e-9, atol=1e-9)
     one = net.logits(y, shown[:1], shown)  # an image alone is told as among the others
     torch.testing.assert_close(one, expected[:1], rtol=1e-9, atol=1e-9)
+
+
+def test_losses_together_are_those_one_by_one() -> None:
+    """Of both levels, each at its own x, network and images; batches of other sizes cannot."""
+    task, (x, y) = made(round=9), made(round=9).init(generator("init"))
+    assert task.lower is not None
+    rng, draws = generator("places"), [Draw(task, 0, step) for step in (0, 3)]
+    batches = [draws[0].f(), draws[0].g(), draws[1].g(), draws[1].f()]
+    places = [
+        Place(upper, *(t + torch.rand(t.shape, generator=rng).double() for t in (x, y)), d)
+        for upper, d in zip((True, False, False, True), batches)
+    ]
+    assert task.together is not None
+    found = task.together(places)
+    assert found is not None
+    own = [(task.upper if p.upper else task.lower)(*p[1:]) for p in places]
+    torch.testing.assert_close(found, torch.stack(own), rtol=1e-12, atol=1e-12)
+    whole = made()  # all images of a phase, of which the levels have different numbers
+    assert whole.together is not None
+    assert whole.together([Place(True, x, y, Draw(whole, 0, 0).f()), places[1]]) is None
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5])

@@ -254,6 +254,17 @@ CLAIM = {
         ({"figure": {"metrics": ["loss"], "axes": ["cpu_seconds"]}}, True),
         ({"figure": {"metrics": ["seconds"]}}, True),
         ({"columns": ["loss", "cpu_seconds"]}, True),
+        (
+            {"columns": ["loss", "seconds"], "budgets": {"smoke": {"minutes": 1, "lanes": True}}},
+            False,
+        ),
+        (
+            {
+                "figure": {"metrics": ["seconds"]},
+                "budgets": {"smoke": {"minutes": 1, "lanes": True}},
+            },
+            True,
+        ),
         ({"set": {"run.seconds": 3}}, True),
         ({"set": {"run.cpu_seconds": 3}}, True),
         ({"set": {"run.steps": 3}}, False),
@@ -263,7 +274,7 @@ CLAIM = {
     ],
 )
 def test_whether_times_are_asked_for(changes: dict[str, Any], timed: bool) -> None:
-    assert plans.needs_times(artifact(**changes).spec) is timed
+    assert plans.needs_times(artifact(**changes).spec, "smoke") is timed
 
 
 @pytest.mark.parametrize(

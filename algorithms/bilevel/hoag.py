@@ -14,6 +14,7 @@ moves twice along each direction that it accepts; neither is done here.
 The method is deterministic and made for all the data.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,9 +22,9 @@ from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, Positive, version
-from bench.numerics.inner import cg_until, descend_until
+from bench.numerics.inner import Loop, cg_until, descend_until
 
 
 class State(NamedTuple):
@@ -64,8 +65,8 @@ def hoag(
 
         lower_sizes = [s.sizes[0]] if draw.step else []
 
-        def lower_gradient(y: Tensor) -> Tensor:
-            return o.g_y(s.x, y, zeta)
+        def lower_gradient(y: Tensor) -> Sequence[Asked]:
+            return [Asked("g_y", s.x, y, zeta)]
 
         def is_met(gradient: Tensor) -> Tensor:
             if not lower_sizes:  # the very first gradient
@@ -73,7 +74,7 @@ def hoag(
             return gradient.norm() <= now * lower_sizes[0]
 
         # line 2: |y - y*(x)| to the tolerance
-        y = descend_until(o, s.y, lower_gradient, inner_lr, is_met, T)[0]
+        ((y, *_),) = descend_until(o, [Loop(s.y, lower_gradient, inner_lr, is_met)], T)
 
         f, (f_x, f_y) = o.f(s.x, y, xi), o.grad_f(s.x, y, xi)
         size = s.sizes[1] if draw.step else f_y.norm()

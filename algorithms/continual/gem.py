@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, NonNegative, Positive
 from bench.core.stream import Stream, ring
 
@@ -50,7 +50,7 @@ def gem(
         for _ in range(steps):
             gradient = o.g_y(s.x, y, new)
             if old:
-                G = torch.stack([o.g_y(s.x, y, samples) for samples in old])
+                G = torch.stack(o.together(*[Asked("g_y", s.x, y, samples) for samples in old]))
                 violated = ((G @ gradient) < 0).sum()
                 if violated > 0:
                     gradient = project_gradient(gradient, G, margin)

@@ -16,17 +16,18 @@ t^tau. Line 10, argmin <h, u> + |u - x|^2 / (2 gamma) over X, is the projection 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
 from bench.core.task import Batch
-from bench.numerics.inner import descend_until
+from bench.numerics.inner import Loop, descend_until
 
 BetaRule = Literal["over_lambda", "plain"]
 
@@ -65,8 +66,8 @@ def f2obo(
         xi, zeta = draw.f(batch), draw.g(batch)  # line 2
 
         for _ in range(K):  # lines 4-7
-            z = o.project_y(o.descend_g(x, z, zeta, inner_lr))
-            y = o.project_y(o.descend_penalised(x, y, xi, zeta, beta_t, lam_t))
+            y, z = o.descend_both(x, y, z, xi, zeta, beta_t, inner_lr, lam_t)
+            y, z = o.project_y(y), o.project_y(z)
 
         hypergrad = hypergradient(o, x, y, z, xi, zeta, lam_t)  # line 9
         x = o.project(x - gamma_t * hypergrad)  # line 10
@@ -113,15 +114,20 @@ def af2obo(
         beta_t = step_of_y(beta or inner_lr, lam_t, beta_rule)
         xi, zeta = draw.f(batch), draw.g(batch)  # line 2
 
-        def penalised_gradient(y: Tensor) -> Tensor:
-            return o.f_y(x, y, xi) + lam_t * o.g_y(x, y, zeta)
+        def lower_gradient(z: Tensor) -> Sequence[Asked]:
+            return [Asked("g_y", x, z, zeta)]
 
-        def lower_gradient(z: Tensor) -> Tensor:
-            return o.g_y(x, z, zeta)
+        def penalised_gradient(y: Tensor) -> Sequence[Asked]:
+            return [Asked("f_y", x, y, xi), Asked("g_y", x, y, zeta)]
 
-        # lines 4-9
-        z, _, k_z, met_z = descend_until(o, s.z, lower_gradient, inner_lr, at_most(delta_z), cap)
-        y, _, k_y, met_y = descend_until(o, s.y, penalised_gradient, beta_t, at_most(delta_y), cap)
+        def weigh(f_y: Tensor, g_y: Tensor) -> Tensor:
+            return torch.add(f_y, g_y, alpha=lam_t)
+
+        loops = [  # lines 4-9
+            Loop(s.z, lower_gradient, inner_lr, at_most(delta_z)),
+            Loop(s.y, penalised_gradient, beta_t, at_most(delta_y), weigh),
+        ]
+        (z, _, k_z, met_z), (y, _, k_y, met_y) = descend_until(o, loops, cap)
 
         hypergrad = hypergradient(o, x, y, z, xi, zeta, lam_t)  # line 10
         x = o.project(x - outer_lr * hypergrad)  # line 11
@@ -195,8 +201,8 @@ def sf2obo(
         for k in range(inner_steps(t)):  # lines 4-8
             if k > 0 and samples == "fresh":
                 xi, zeta = draw.f(size(t, B2)), draw.g(size(t, B2))
-            z = o.project_y(o.descend_g(x, z, zeta, alpha_t))
-            y = o.project_y(o.descend_penalised(x, y, xi, zeta, beta_t, lam_t))
+            y, z = o.descend_both(x, y, z, xi, zeta, beta_t, alpha_t, lam_t)
+            y, z = o.project_y(y), o.project_y(z)
 
         if samples == "fresh":  # line 9
             xi, zeta = draw.f(size(t, B1)), draw.g(size(t, B1))
@@ -224,7 +230,10 @@ def hypergradient(
     o: Oracle, x: Tensor, y: Tensor, z: Tensor, xi: Batch, zeta: Batch, lam: float
 ) -> Tensor:
     """Equation (6) at the approximate y and z: f_x(x, y) + lambda (g_x(x, y) - g_x(x, z))."""
-    return o.f_x(x, y, xi) + lam * (o.g_x(x, y, zeta) - o.g_x(x, z, zeta))
+    f_x, g_x, g_x_z = o.together(
+        Asked("f_x", x, y, xi), Asked("g_x", x, y, zeta), Asked("g_x", x, z, zeta)
+    )
+    return f_x + lam * (g_x - g_x_z)
 
 
 def at_most(tolerance: float) -> Callable[[Tensor], Tensor]:

@@ -13,6 +13,7 @@ SOGD's box takes all three directions at the old point.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,9 +21,9 @@ from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, Fraction, Natural, NonNegative, Positive
-from bench.numerics.inner import descend_until
+from bench.numerics.inner import Loop, descend_until
 from bench.numerics.solve import cg, neumann
 
 
@@ -217,13 +218,14 @@ def aobo(
         x, y, v = s.x, s.y, s.v
         xi, zeta = draw.f(batch), draw.g(batch)
 
-        def lower_gradient(y: Tensor) -> Tensor:
-            return o.g_y(x, y, zeta)
+        def lower_gradient(y: Tensor) -> Sequence[Asked]:
+            return [Asked("g_y", x, y, zeta)]
 
         def is_met(gradient: Tensor) -> Tensor:
             return ~(gradient.norm() > delta)  # NaN ends the loop
 
-        y, _, k, met = descend_until(o, y, lower_gradient, inner_lr, is_met, cap)
+        loop = Loop(y, lower_gradient, inner_lr, is_met)
+        ((y, _, k, met),) = descend_until(o, [loop], cap)
 
         f_x, f_y = o.grad_f(x, y, xi)
         products = o.products(x, y, zeta)

@@ -9,7 +9,7 @@ from torch import Tensor
 from bench.contract.broken import require
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle, Products
-from bench.core.task import Batch, Context, Derivatives, Loss, Set, Task, Wrt
+from bench.core.task import Batch, Context, Derivatives, Loss, Place, Set, Task, Wrt
 
 SIZE = 4  # samples of the batches that are tried
 RTOL = 1e-6  # of a closed form in double precision
@@ -41,6 +41,7 @@ def check_task(
         check_set(task.feasible, task.init(generator(0, "init"))[0], "feasible")
         check_set(task.lower_feasible, task.init(generator(0, "init"))[1], "lower_feasible")
         check_derivatives(task, size)
+        check_together(task, size)
 
 
 def points(task: Task) -> tuple[Tensor, Tensor]:
@@ -179,6 +180,37 @@ def check_derivatives(task: Task, size: int | None) -> None:
         if given is not None:
             check_gradient(side, given, loss, x, y, drawn[side])
             check_products(side, given, loss, x, y, drawn[side])
+
+
+def check_together(task: Task, size: int | None) -> None:
+    """Losses at several places together are those of each place, and so are their gradients.
+
+    Raises Broken.
+    """
+    if task.together is None or task.lower is None:
+        return
+    (x, y), drawn = points(task), batches(task, size)
+    moved = 0.9 * x, 0.9 * y
+    places = [
+        Place(side == "upper", p.clone().requires_grad_(), q.clone().requires_grad_(), drawn[side])
+        for side in ("upper", "lower")
+        for p, q in ((x, y), moved)
+    ]
+    with torch.enable_grad():
+        found = task.together(places)
+        if found is None:
+            return
+        own = torch.stack([(task.upper if p.upper else task.lower)(*p[1:]) for p in places])
+    compare(found.detach(), own.detach(), "the losses together", "together")
+    inputs = [t for p in places for t in (p.x, p.y)]
+    slopes, right = (
+        torch.autograd.grad(
+            each, inputs, torch.ones_like(each), allow_unused=True, materialize_grads=True
+        )
+        for each in (found, own)
+    )
+    for one, other in zip(slopes, right, strict=True):
+        compare(one, other, "a gradient of losses together", "together")
 
 
 def by_autograd(loss: Loss, x: Tensor, y: Tensor, batch: Batch) -> tuple[Oracle, Tensor, Tensor]:

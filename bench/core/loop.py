@@ -59,9 +59,18 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals, table=table)
 
 
-def advance(task: Task, algorithm: Algorithm, seed: int, s: Standing) -> Standing:
-    """One step. The randomness of step k is named by (seed, k), so nothing else need be kept."""
-    oracle = Oracle(task, algorithm.first_order)
+def advance(
+    task: Task,
+    algorithm: Algorithm,
+    seed: int,
+    s: Standing,
+    make: Callable[[Task, bool], Oracle] = Oracle,
+) -> Standing:
+    """One step. The randomness of step k is named by (seed, k), so nothing else need be kept.
+
+    make: gives the step's oracle.
+    """
+    oracle = make(task, algorithm.first_order)
     state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
     state = worked_out(state)  # a state is plain tensors
     calls, samples = s.calls + oracle.calls, s.samples + oracle.samples

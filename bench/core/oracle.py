@@ -1,14 +1,35 @@
 """The only door from an algorithm to a task's derivatives, and the meter on that door."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bench.core.task import Batch, Loss, Partials, Task, Wrt
+from bench.core.task import Batch, Partials, Place, Task, Wrt
+from bench.core.together import differentiate, loss_at, partials_of
 
 Product = Callable[[Tensor], Tensor]
+
+
+class Asked(NamedTuple):
+    """A gradient that is asked for together with others: what of (x, y; batch)."""
+
+    what: Literal["f_x", "f_y", "g_x", "g_y"]
+    x: Tensor
+    y: Tensor
+    batch: Batch
+
+    @property
+    def key(self) -> str:
+        """The key under which it is counted."""
+        return "grad_" + self.what[0]
+
+    @property
+    def wrt(self) -> Wrt:
+        """In which variable."""
+        return "x" if self.what[2] == "x" else "y"
 
 
 class Oracle:
@@ -34,12 +55,12 @@ class Oracle:
     def f(self, x: Tensor, y: Tensor, xi: Batch) -> Tensor:
         """f(x, y; xi), a scalar."""
         self.count("value_f", xi)
-        return self.task.upper(x, y, xi)
+        return self._value(Place(True, x, y, xi))
 
     def g(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
         """g(x, y; zeta), a scalar."""
         self.count("value_g", zeta)
-        return self._lower(x, y, zeta)
+        return self._value(Place(False, x, y, zeta))
 
     def grad_f(self, x: Tensor, y: Tensor, xi: Batch) -> tuple[Tensor, Tensor]:
         """(df/dx, df/dy), counted once."""
@@ -65,6 +86,13 @@ class Oracle:
         """dg/dy, shaped as y."""
         return _second(self._grad("grad_g", x, y, zeta, "y"))
 
+    def together(self, *asked: Asked) -> list[Tensor]:
+        """The gradients that are asked for, each counted by itself; in one pass where the task
+        can."""
+        for a in asked:
+            self.count(a.key, a.batch)
+        return self.uncounted(asked)
+
     def descend_g(self, x: Tensor, y: Tensor, zeta: Batch, lr: float) -> Tensor:
         """y - lr g_y(x, y; zeta), counted as g_y; in one pass over y where the task can."""
         return self._descend("grad_g", x, y, zeta, lr)
@@ -76,6 +104,28 @@ class Oracle:
         for each of the two where the task can."""
         moved = self._descend("grad_g", x, y, zeta, lr * lam)
         return self._descend("grad_f", x, y, xi, lr, moved)
+
+    def descend_both(
+        self,
+        x: Tensor,
+        y: Tensor,
+        z: Tensor,
+        xi: Batch,
+        zeta: Batch,
+        lr_y: float,
+        lr_z: float,
+        lam: float,
+    ) -> tuple[Tensor, Tensor]:
+        """(`descend_penalised` from y with lr_y, `descend_g` from z with lr_z), their three
+        gradients in one pass where the task can."""
+        if self.task.together is None:
+            y = self.descend_penalised(x, y, xi, zeta, lr_y, lam)
+            return y, self.descend_g(x, z, zeta, lr_z)
+        f_y, g_y, g_z = self.together(
+            Asked("f_y", x, y, xi), Asked("g_y", x, y, zeta), Asked("g_y", x, z, zeta)
+        )
+        y = y.sub(g_y, alpha=lr_y * lam).sub_(f_y, alpha=lr_y)
+        return y, z.sub(g_z, alpha=lr_z)
 
     def products(self, x: Tensor, y: Tensor, zeta: Batch) -> "Products":
         """Jacobian- and Hessian-vector products at (x, y). g is linearised once; every product
@@ -162,6 +212,13 @@ class Oracle:
         self.calls[what] += 1
         self.samples[what] += self.task.data.count(batch)
 
+    def uncounted(self, asked: Sequence[Asked]) -> list[Tensor]:
+        """What `together` returns. Only a loop that goes past its end has to call this; it counts
+        afterwards what it has used."""
+        places = [Place(a.what[0] == "f", a.x, a.y, a.batch) for a in asked]
+        found = self._differentiate(places, [a.wrt for a in asked])
+        return [_first(each) if a.wrt == "x" else _second(each) for a, each in zip(asked, found)]
+
     @property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """A copy of (calls, samples), which can be set: for loops that go past their end."""
@@ -171,22 +228,15 @@ class Oracle:
     def counts(self, counted: tuple[Counter[str], Counter[str]]) -> None:
         self.calls, self.samples = (count.copy() for count in counted)
 
-    @property
-    def _lower(self) -> Loss:
-        if self.task.lower is None:
-            raise TypeError("this task has a single level: it has no lower loss")
-        return self.task.lower
+    def _value(self, place: Place) -> Tensor:
+        return loss_at(self.task, place)
 
     def _grad(self, what: str, x: Tensor, y: Tensor, batch: Batch, wrt: Wrt) -> Partials:
         self.count(what, batch)
-        upper = what == "grad_f"
-        loss = self.task.upper if upper else self._lower
-        closed = self.task.upper_derivatives if upper else self.task.lower_derivatives
-        if closed is not None:
-            return closed.grad(x, y, batch, wrt)
-        with torch.enable_grad():
-            x, y = _leaf(x), _leaf(y)
-            return _partials(loss(x, y, batch), x, y, wrt)
+        return self._differentiate([Place(what == "grad_f", x, y, batch)], [wrt])[0]
+
+    def _differentiate(self, places: Sequence[Place], wrts: Sequence[Wrt]) -> list[Partials]:
+        return differentiate(self.task, places, wrts)
 
     def _descend(
         self, what: str, x: Tensor, y: Tensor, batch: Batch, lr: float, onto: Tensor | None = None
@@ -205,15 +255,21 @@ class Oracle:
         """(gradient, product) at (x, y), as `Derivatives.linearise` returns them."""
         if self.first_order:
             raise TypeError("this method promises first order: it may take no second derivative")
-        lower, closed = self._lower, self.task.lower_derivatives
+        return self._linear(x, y, zeta)
+
+    def _linear(
+        self, x: Tensor, y: Tensor, zeta: Batch
+    ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
+        closed = self.task.lower_derivatives
         if closed is not None and closed.linearise is not None:
             return closed.linearise(x, y, zeta)
         with torch.enable_grad():
-            x, y = _leaf(x), _leaf(y)
-            gradient = _second(_partials(lower(x, y, zeta), x, y, "y", create_graph=True))
+            place = Place(False, x, y, zeta).leaves()
+            loss = loss_at(self.task, place)
+            gradient = _second(partials_of(loss, place, "y", create_graph=True))
 
         def product(v: Tensor, wrt: Wrt) -> Partials:
-            return _partials(gradient, x, y, wrt, v, retain_graph=True)
+            return partials_of(gradient, place, wrt, v, retain_graph=True)
 
         return gradient.detach, product
 
@@ -239,24 +295,6 @@ class Products:
         self.oracle.count("jvp_g", self.zeta)
         self.oracle.count("hvp_g", self.zeta)
         return _both(self.product(v, "xy"))
-
-
-def _leaf(t: Tensor) -> Tensor:
-    return t.detach().requires_grad_()
-
-
-def _partials(
-    value: Tensor, x: Tensor, y: Tensor, wrt: Wrt, v: Tensor | None = None, **graph: bool
-) -> Partials:
-    """The gradient of <value, v> in what wrt names; zero where value does not depend on it."""
-    inputs = [t for name, t in (("x", x), ("y", y)) if name in wrt]
-    if value.requires_grad:
-        found = torch.autograd.grad(
-            value, inputs, v, allow_unused=True, materialize_grads=True, **graph
-        )
-    else:
-        found = tuple(torch.zeros_like(t) for t in inputs)
-    return (found[0] if "x" in wrt else None, found[-1] if "y" in wrt else None)
 
 
 def _first(partials: Partials) -> Tensor:

@@ -1,6 +1,6 @@
 """What a task is: two losses, a start, a yardstick, and records of what only some tasks have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,6 +27,20 @@ class Context:
     dtype: torch.dtype = torch.float32
     data_root: Path = Path()
     download: bool = False
+
+
+class Place(NamedTuple):
+    """Where a loss is asked for together with others: f if `upper`, else g, at (x, y; batch)."""
+
+    upper: bool
+    x: Tensor
+    y: Tensor
+    batch: Batch
+
+    def leaves(self) -> "Place":
+        """The same place, with variables in which a loss can be differentiated."""
+        x, y = (t.detach().requires_grad_() for t in (self.x, self.y))
+        return self._replace(x=x, y=y)
 
 
 class Derivatives(NamedTuple):
@@ -212,6 +226,10 @@ class Task:
     data: where batches come from. feasible, lower_feasible: the sets in which x and y stay.
     upper_derivatives, lower_derivatives: closed forms; None: autograd.
 
+    together(places): the losses at several places, [m], by one pass, which is much sooner over on a
+    GPU; None: one by one is as good. It returns None for places that cannot go together. It depends
+    on its places alone: those of tasks that differ in nothing but their seed go together too.
+
     The others are records of what one family of tasks needs: inner (lower problems that are new at
     each step), report (data sources, reference lines, pictures, known optima), selection (runs
     whose best iterate counts), tally (online tasks), ledger and stream (tasks that are learned one
@@ -228,6 +246,7 @@ class Task:
     lower_feasible: Set = Set()
     upper_derivatives: Derivatives | None = None
     lower_derivatives: Derivatives | None = None
+    together: Callable[[Sequence[Place]], Tensor | None] | None = None
     inner: InnerLoop = InnerLoop()
     report: Report = Report()
     selection: Selection | None = None

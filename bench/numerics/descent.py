@@ -36,12 +36,12 @@ def descent(
 
 def gd() -> Descent:
     """Gradient descent."""
-    return Descent(no_memory, lambda p, d, lr, m: (p - lr * d, m))
+    return Descent(no_memory, lambda p, d, lr, m: (down(p, d, lr), m))
 
 
 def clamped(at: Positive = 1.0) -> Descent:
     """Gradient descent whose direction is cut to [-at, at] in every coordinate."""
-    return Descent(no_memory, lambda p, d, lr, m: (p - lr * d.clamp(-at, at), m))
+    return Descent(no_memory, lambda p, d, lr, m: (down(p, d.clamp(-at, at), lr), m))
 
 
 def no_memory(point: Tensor) -> Any:
@@ -69,7 +69,7 @@ def adam(b1: Rate = 0.9, b2: Rate = 0.999, eps: NonNegative = 1e-8) -> Descent:
         first, second, k = m
         first, second, k = b1 * first + (1 - b1) * d, b2 * second + (1 - b2) * d * d, k + 1
         direction = first / (1 - b1**k) / ((second / (1 - b2**k)).sqrt() + eps)
-        return p - lr * direction, (first, second, k)
+        return down(p, direction, lr), (first, second, k)
 
     return Descent(init, step)
 
@@ -79,4 +79,11 @@ def heavy_ball(
 ) -> tuple[Tensor, Tensor]:
     """One inner step: (p - lr m, m) with m = momentum velocity + gradient, all shaped as p."""
     velocity = gradient if momentum == 0 else momentum * velocity + gradient
-    return p - lr * velocity, velocity
+    return down(p, velocity, lr), velocity
+
+
+def down(p: Tensor, direction: Tensor, lr: float | Tensor) -> Tensor:
+    """p - lr direction, shaped as p, which is one operation where lr is a number."""
+    if isinstance(lr, Tensor):
+        return p - lr * direction
+    return torch.sub(p, direction, alpha=lr)

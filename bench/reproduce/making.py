@@ -116,7 +116,9 @@ def make_runs(
     assert plan is not None
     retry = "run.retry_failed=true" in extra
     # lanes have no time of their own
-    side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.needs_times(artifact.spec)
+    side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.needs_times(
+        artifact.spec, budget
+    )
     memory = plans.measures_memory(artifact.spec)
     chosen = choice.runs(plan)
     done = sum(run.summary is not None for run in chosen)

@@ -131,12 +131,14 @@ def drop_times(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: found for key, found in row.items() if key not in TIMES}
 
 
-def needs_times(spec: Spec) -> bool:
+def needs_times(spec: Spec, budget: Budget) -> bool:
     """Whether an artifact reads the times of its runs.
 
-    An axis that its page only can be switched to does not count.
+    An axis that its page only can be switched to does not count, nor do columns where the budget
+    says so.
     """
-    asked = json.dumps(spec.model_dump(mode="json", exclude={"figure": {"axes"}}))
+    unread: dict[str, Any] = {"columns": True} if spec.budgets[budget].lanes else {}
+    asked = json.dumps(spec.model_dump(mode="json", exclude={"figure": {"axes"}, **unread}))
     words = (*TIMES, *(f"run.{name}" for name in TIMES))
     return spec.figure.axes[0] in TIMES or any(f'"{word}"' in asked for word in words)
 
@@ -352,7 +354,9 @@ def make_plan(
                 replace(recorded[name], planned=job) if name in recorded else Run(job, folder, None)
             )
         shared = (summary.get("process", {}).get("earlier_runs") or 0) > 0
-        if (summary.get("amortised") and needs_times(spec)) or (shared and measures_memory(spec)):
+        if (summary.get("amortised") and needs_times(spec, budget)) or (
+            shared and measures_memory(spec)
+        ):
             return Run(replace(job, again=True), folder, None)
         if summary.get("amortised"):
             last = drop_times(summary["last"]) | {"amortised_seconds": summary["last"]["seconds"]}

@@ -77,7 +77,8 @@ class Scale(StrictModel):
 
     scale: whether the runs are of the paper's scale (the same problem and as many steps; there may
     be fewer seeds) or smaller; by default full is the paper's scale and short is smaller. minutes:
-    the estimated cost on 2 CPU cores, both variants together. grid: null is all of it.
+    the estimated cost on 2 CPU cores, both variants together. grid: null is all of it. lanes: seeds
+    may go side by side though columns show times, which such runs do not have.
     """
 
     scale: ScaleName | None = None
@@ -85,6 +86,7 @@ class Scale(StrictModel):
     seeds: Count = 1
     set: Settings = {}
     grid: Grid | None = None
+    lanes: bool = False
     note: str = ""
 
 

@@ -91,7 +91,7 @@ def prepare_folder(run: OpenRun, lanes: Sequence[str] = ()) -> None:
     """
     run.folder.prepare(run.config, -1 if run.fresh else run.start.step)
     more = ["bench.compiled.traced"] if run.compile or lanes else []
-    more += ["bench.compiled.batched"] if lanes else []
+    more += ["bench.compiled.batched", "bench.compiled.joined"] if lanes else []
     environment = environment_of(
         run.device,
         torch.get_num_threads(),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from bench.compiled.batched import Apart, Lane, Side, TooLarge
+from bench.compiled.joined import Joined, can_join
 from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, TakenTogether
 from bench.core.settings import BadSetting, build, current_spelling
@@ -62,7 +63,23 @@ class Shrinking:
         config, most = self.runs[0].config, self.runs[0].config["run"]["lanes_gb"] * 2**30
         lanes = [self.lanes[k] for k in inside]
         self.inside = inside
-        self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
+        self.side: Side | Joined
+        if are_joined(self.runs):
+            self.side = Joined(lanes, against)
+        else:
+            self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
+
+
+def rivals(run: OpenRun, cores: int) -> int:
+    """How many processes could take the steps of lanes one by one, side by side: as many as there
+    are cores for them, but one on a GPU, which they would share."""
+    return cores if run.device.type == "cpu" else min(cores, 1)
+
+
+def are_joined(runs: Sequence[OpenRun]) -> bool:
+    """Whether what the runs' oracles are asked for is worked out together, which takes no graph."""
+    alike = all(run.config["task"] == runs[0].config["task"] for run in runs)
+    return alike and not runs[0].compile and can_join(runs[0].task)
 
 
 def group_lanes(
@@ -149,7 +166,7 @@ def perform_lanes(
     the runs are refused if as many processes as the cores allow would make them sooner. Raises
     stop.Preempted or KeyboardInterrupt when all is saved.
     """
-    against = len(os.sched_getaffinity(0)) // configs[0]["run"]["threads"] if if_faster else 0
+    cores = len(os.sched_getaffinity(0)) // configs[0]["run"]["threads"] if if_faster else 0
     with stop.heed(), ExitStack() as locks:
         runs: dict[int, OpenRun] = {}
         tasks = SharedTasks()
@@ -174,12 +191,16 @@ def perform_lanes(
         alike: dict[Any, list[int]] = {}
         for k, run in runs.items():
             alike.setdefault((run.start.step, run.compile), []).append(k)
-        waiting = [group for group in alike.values() if has_graph(group, runs[group[0]], say)]
+        waiting = [
+            group
+            for group in alike.values()
+            if are_joined([runs[k] for k in group]) or has_graph(group, runs[group[0]], say)
+        ]
         while waiting:
             chunk = waiting.pop(0)
             try:
                 side_by_side = [runs[k] for k in chunk]
-                driver.drive(side_by_side, Shrinking(side_by_side, against))
+                driver.drive(side_by_side, Shrinking(side_by_side, rivals(runs[chunk[0]], cores)))
             except Apart:  # only runs of the same task go side by side
                 own: dict[int, list[int]] = {}
                 for k in chunk:

@@ -15,7 +15,7 @@ from typing import Any
 from bench.core.packages import PACKAGES, listed, package_of
 
 # what only compiled runs use, and what only lanes use
-COMPILED_MODULES = ("bench.compiled.traced", "bench.compiled.batched")
+COMPILED_MODULES = ("bench.compiled.traced", "bench.compiled.batched", "bench.compiled.joined")
 LOOP = "bench.core.loop"  # every run uses it, and what it imports: the oracle, the draws
 
 

@@ -2,6 +2,9 @@
 
     uv run python -m scripts.gpu.counting [ARTIFACT ...] [--json FILE]
 
+Where seeds go as lanes that share their passes (bench.compiled.joined), it counts a step of five of
+them too, as operations a run.
+
 An operation is one call of torch that computes, which is one kernel or a few; views are none. A
 wait is whatever makes the host read a tensor, or copy to the device in the way that waits for it:
 `item`, `bool`, `tolist`, `cpu`, `numpy`, a blocking `to`, tensors made of Python's numbers, and
@@ -15,10 +18,11 @@ embedding's episodes run together, as here.
 
 import argparse
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -27,7 +31,8 @@ import torch
 from hydra import compose, initialize_config_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.core.algorithm import Algorithm
+from bench.compiled import joined
+from bench.compiled.batched import Lane
 from bench.core.loop import advance, first
 from bench.core.settings import BadSetting, build
 from bench.core.task import Context, Task
@@ -64,6 +69,7 @@ SMALL = {
         "task.channels=2", "task.phase=2", "task.solved.every=0", "task.round=8",
     ],
 }  # fmt: skip
+LANES = 5  # the seeds of the budget gpu
 NOT_INSTALLED = "learn2learn"  # whose own loop is not this suite's
 
 
@@ -74,6 +80,17 @@ class Counted(NamedTuple):
     waits: dict[str, int]
 
 
+class Lanes(TorchDispatchMode):
+    """Has the operations of a lane's thread counted with all others'."""
+
+    def __init__(self, counting: "Counting"):
+        super().__init__()
+        self.counting = counting
+
+    def __torch_dispatch__(self, *called: Any) -> Any:
+        return self.counting.__torch_dispatch__(*called)
+
+
 class Counting(TorchDispatchMode):
     """Counts operations and waits while it is entered."""
 
@@ -81,16 +98,17 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.operations = 0
         self.waits: Counter[str] = Counter()
-        self.within = ExitStack()
+        self.within, self.turn = ExitStack(), threading.Lock()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         name = func._schema.name.partition("::")[2]
-        if name in READING | SIZED or looks_into(name, args):
-            self.waits[name] += 1
-        elif not is_view(func):
-            self.operations += 1
+        with self.turn:
+            if name in READING | SIZED or looks_into(name, args):
+                self.waits[name] += 1
+            elif not is_view(func):
+                self.operations += 1
         return func(*args, **(kwargs or {}))
 
     def __enter__(self) -> "Counting":
@@ -102,6 +120,7 @@ class Counting(TorchDispatchMode):
         # softmax regression goes by torch there, and loops to a tolerance go in blocks of steps
         self.within.enter_context(mock.patch.object(linear, "reads_rows_once", is_never))
         self.within.enter_context(mock.patch.object(inner, "waits_for", is_always))
+        self.within.enter_context(mock.patch.object(joined, "in_a_lane", partial(Lanes, self)))
         super().__enter__()
         return self
 
@@ -151,20 +170,39 @@ def is_blocking_copy(tensor: Any, *args: Any, **kwargs: Any) -> bool:
     return any(isinstance(g, torch.device) for g in given) and not kwargs.get("non_blocking")
 
 
-def count_steps(overrides: list[str], steps: int = STEPS) -> list[Counted]:
-    """What each of the first steps of a configuration asks for; raises BadSetting."""
+def made(overrides: list[str], seed: int = 0) -> Lane:
+    """Task and algorithm of a configuration; raises BadSetting."""
     with initialize_config_module("conf", version_base="1.3"):
         config = resolve(compose("config", overrides))
-    task: Task = build(config["task"], Context())
-    algorithm: Algorithm = build(config["algorithm"])
+    task: Task = build(config["task"], Context(seed=seed))
+    return Lane(task, build(config["algorithm"]), seed, {})
+
+
+def count_steps(overrides: list[str], steps: int = STEPS) -> list[Counted]:
+    """What each of the first steps of a configuration asks for; raises BadSetting."""
+    task, algorithm, seed, _ = made(overrides)
     found = []
     with torch.no_grad():
-        s = first(task, algorithm, 0)
+        s = first(task, algorithm, seed)
         for _ in range(steps):
             with Counting() as counting:
-                s = advance(task, algorithm, 0, s)
+                s = advance(task, algorithm, seed, s)
             found.append(Counted(counting.operations, dict(counting.waits)))
     return found
+
+
+def count_lanes(overrides: list[str], steps: int = STEPS) -> float | None:
+    """How many operations a run takes in the last of so many steps of five seeds as lanes; None
+    where they do not share their passes."""
+    lanes = [made(overrides, seed) for seed in range(LANES)]
+    if not joined.can_join(lanes[0].task):
+        return None
+    take = joined.Joined(lanes)
+    standings = [first(lane.task, lane.algorithm, lane.seed) for lane in lanes]
+    standings = take(standings, steps - 1)
+    with Counting() as counting:
+        take(standings, 1)
+    return counting.operations / LANES
 
 
 @cache
@@ -216,16 +254,21 @@ def main() -> int:
                 if artifact not in ARTIFACTS:
                     raise BadSetting(f"{artifact}: write one of {', '.join(ARTIFACTS)}")
                 for label, overrides in rows(artifact):
-                    last = count_steps(overrides)[-1]
-                    found.setdefault(artifact, {})[label] = last._asdict()
+                    last, lanes = count_steps(overrides)[-1], count_lanes(overrides)
+                    row = last._asdict() | ({} if lanes is None else {"as_lanes": lanes})
+                    found.setdefault(artifact, {})[label] = row
                     waits = ", ".join(f"{n} {name}" for name, n in last.waits.items())
-                    print(f"{artifact:20} {label:34} {last.operations:6}  {waits}", flush=True)
+                    told = "" if lanes is None else f"{lanes:.0f} as lanes"
+                    print(f"{artifact:20} {label:34} {last.operations:6} {told:>14}  {waits}")
     except BadSetting as error:
         print(f"counting: {error}", file=sys.stderr)
         return 2
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        write_json(arguments.json, {"step": STEPS, "torch": torch.__version__, "rows": found})
+        write_json(
+            arguments.json,
+            {"step": STEPS, "lanes": LANES, "torch": torch.__version__, "rows": found},
+        )
     return 0
 
 

@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 
 from tasks.models.batch_norm import EPS, batch_norm
 from tasks.models.convolution import convolution
+from tasks.models.groups import split_each
 
 Moments = list[tuple[Tensor, Tensor]]  # mean and variance of each normalisation, in order
 
@@ -176,19 +177,49 @@ class Resnet:
         own = every.view(len(images), self.tasks, self.classes)
         return own[torch.arange(len(images), device=images.device), tasks]
 
+    def own_logits(self, xs: Tensor, ys: Tensor, images: Tensor, tasks: Tensor) -> Tensor:
+        """The logits [m, n, classes] of m networks of parameters xs and ys, [m, ...], each of
+        images of its own, which are its channels of images [n, m channels, h, w], and of tasks
+        [m, n] int64. They go through each layer together, as groups of channels, and are normalised
+        by these images."""
+        m, n = tasks.shape
+        parts = iter(
+            part.view(m * shape[0], *shape[1:])
+            for part, shape in zip(split_each(ys, sizes(self.shapes)), self.shapes)
+        )
+        h = self._features(parts, images, None, groups=m)
+        if self.embedding:
+            embeddings, W, b = (
+                part.view(m, *shape)
+                for part, shape in zip(split_each(xs, sizes(self.controller)), self.controller)
+            )
+            both = torch.baddbmm(b[:, None], embeddings, W.mT).view(m * self.tasks, 2, -1)
+            both = both / both.detach().norm(dim=2, keepdim=True)
+            rows = tasks + self.tasks * torch.arange(m, device=tasks.device)[:, None]
+            film = both[rows.mT.flatten()].view(n, m, 2, -1)
+            gamma, beta = film.transpose(1, 2).reshape(n, 2, -1, 1, 1).unbind(1)
+            h = F.relu(h) + F.relu(torch.addcmul(beta, gamma, h))
+        features = h.mean((2, 3)).view(n, m, -1).transpose(0, 1)
+        outputs, b = next(parts), next(parts)
+        every = torch.baddbmm(b.view(m, 1, -1), features, outputs.view(m, len(b) // m, -1).mT)
+        every = every.view(m * n, self.tasks, self.classes)
+        own = every[torch.arange(m * n, device=tasks.device), tasks.flatten()]
+        return own.view(m, n, self.classes)
+
     def _features(
         self,
         parts: Iterator[Tensor],
         images: Tensor,
         known: Iterator[tuple[Tensor, Tensor]] | None,
         found: Moments | None = None,
+        groups: int = 1,
     ) -> Tensor:
-        """The last block's features [n, 8 filters, h, w]. The moments of the normalisations on the
-        way are appended to `found`."""
+        """The last block's features [n, 8 filters, h, w], of each of so many groups of channels.
+        The moments of the normalisations on the way are appended to `found`."""
 
         def convolve(h: Tensor, stride: int) -> Tensor:
             kernel, scale, shift = next(parts), next(parts), next(parts)
-            h = convolution(h, kernel, stride=stride)
+            h = convolution(h, kernel, stride=stride, groups=groups)
             if known is not None:
                 mean, variance = next(known)
                 return F.batch_norm(h, mean, variance, scale, shift, eps=EPS)
@@ -236,7 +267,12 @@ def pack(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([torch.zeros(0).double(), *(part.flatten() for part in parts)])
 
 
+def sizes(shapes: Sequence[tuple[int, ...]]) -> list[int]:
+    """How many numbers tensors of these shapes have."""
+    return [math.prod(shape) for shape in shapes]
+
+
 def unpack(vector: Tensor, shapes: Sequence[tuple[int, ...]]) -> Iterator[Tensor]:
     """The parts of a vector that `pack` made of tensors of these shapes."""
-    pieces = vector.split([math.prod(shape) for shape in shapes])
+    pieces = vector.split(sizes(shapes))
     return iter([piece.view(shape) for piece, shape in zip(pieces, shapes)])

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from algorithms.online.f2obo import af2obo, at_most, f2obo, sf2obo
+from bench.core.draw import Draw
 from bench.core.loop import advance
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.settings import BadSetting
-from bench.numerics.inner import cg_until, descend_until
+from bench.numerics.inner import Loop, cg_until, descend_until
 from bench.numerics.sets import box
 from bench.numerics.solve import cg
 from tests.steps import drifting as on
@@ -150,17 +151,58 @@ def test_an_inner_loop_ends_at_its_tolerance_or_its_cap(
     """y / 2 a step, whose slope is y: both exact in binary. Whenever the host looks, a gradient is
     counted at the start and after each step, and no other."""
     o = Oracle(on.line())
-
-    def slope(y: Tensor) -> Tensor:
-        o.count("grad_g", None)
-        return y
-
-    point, met = torch.ones(1).double(), at_most(tolerance)
-    found, gradient, k, ended = descend_until(o, point, slope, 0.5, met, cap, looked)
+    ((found, gradient, k, ended),) = descend_until(o, [down_line(1.0, tolerance)], cap, looked)
     assert (float(found), k, not ended) == expected
     assert torch.equal(gradient, found)
     assert o.calls == {"grad_g": k + 1}
     assert o.samples == {"grad_g": k + 1}
+
+
+def down_line(start: float, tolerance: float, looks: list[int] | None = None) -> Loop:
+    """The loop of `on.line`. looks: gets a number for each gradient that is looked into."""
+
+    def is_met(gradient: Tensor) -> Tensor:
+        if looks is not None:
+            looks.append(1)
+        return at_most(tolerance)(gradient)
+
+    x, y = torch.zeros(1).double(), torch.full((1,), start).double()
+    return Loop(y, lambda y: [Asked("g_y", x, y, None)], 0.5, is_met)
+
+
+@pytest.mark.parametrize("looked", [None, 1, 2, 3, 50])
+@pytest.mark.parametrize("tolerances", [(0.25, 0.125), (0.125, 1.0), (0.25, 0.0)])
+def test_loops_side_by_side_are_those_one_by_one(
+    tolerances: tuple[float, float], looked: int | None
+) -> None:
+    """Each ends at its own step and is counted as if it were alone, whenever the host looks; also
+    where a loop ends at the cap."""
+    o = Oracle(on.line())
+    both = descend_until(o, [down_line(1.0, tolerance) for tolerance in tolerances], 5, looked)
+    alone = [Oracle(on.line()), Oracle(on.line())]
+    for found, own, tolerance in zip(both, alone, tolerances):
+        assert (found,) == tuple(descend_until(own, [down_line(1.0, tolerance)], 5))
+    assert both[0].steps != both[1].steps
+    assert o.calls == alone[0].calls + alone[1].calls
+    assert o.samples == alone[0].samples + alone[1].samples
+
+
+def test_looks_grow_rare() -> None:
+    """After 4 gradients, then 8 more, then as many as the cap leaves; on a CPU after each one."""
+    for looked, gradients in ((4, 12), (1, 5)):
+        looks: list[int] = []
+        (end,) = descend_until(Oracle(on.line()), [down_line(1.0, 1 / 16, looks)], 20, looked)
+        assert end.steps == 4
+        assert len(looks) == gradients
+
+
+def test_a_loop_that_has_ended_does_not_go_on() -> None:
+    """Though a GPU may find another gradient in the same place."""
+    o, told = Oracle(on.line()), iter([False, True, False, False])
+    loop = down_line(1.0, 0.0)._replace(is_met=lambda gradient: torch.tensor(next(told)))
+    ((y, _, steps, met),) = descend_until(o, [loop], 9, 4)
+    assert (float(y), steps, met) == (0.5, 1, True)
+    assert o.calls == {"grad_g": 2}
 
 
 @pytest.mark.parametrize(("residual", "cap", "made"), [(9.0, 5, 0), (1e-3, 5, 3), (0.0, 2, 2)])
@@ -184,11 +226,32 @@ def test_conjugate_gradients_end_at_their_residual_or_their_cap(
     assert o.calls["hvp_g"] == o.samples["hvp_g"] == made + start
 
 
+def test_looks_of_conjugate_gradients_grow_rare() -> None:
+    """After 2 iterates, then 4 more: the third is enough, and three products are made past it."""
+    b, H, taken = torch.ones(3).double(), torch.tensor([1.0, 3.0, 7.0]).double(), []
+
+    def product(u: Tensor) -> Tensor:
+        taken.append(u)
+        return H * u
+
+    goal = 1.001 * (b - H * cg(lambda u: H * u, b, 2)).norm()
+    cg_until(Oracle(on.line()), product, b, goal, 20, steps_a_look=2)
+    assert len(taken) == 5
+
+
 def test_an_inner_loop_is_projected() -> None:
     """Down a slope of 1 from 0 in [-.7, 1] by steps of .5."""
     o = Oracle(on.problem(None, box(-0.7, 1.0)))
-    found, _, k, met = descend_until(o, torch.zeros(1), torch.ones_like, 0.5, at_most(0.1), 3)
+    loop = Loop(
+        torch.zeros(1),
+        lambda y: [Asked("g_y", at.X0, at.Y0, Draw(o.task, 0, 0).g())],
+        0.5,
+        at_most(0.1),
+        lambda g_y: torch.ones(1),
+    )
+    ((found, _, k, met),) = descend_until(o, [loop], 3)
     assert (float(found), k, met) == (pytest.approx(-0.7), 3, False)
+    assert o.calls["project"] == 3
 
 
 SF2OBO: list[dict[str, Any]] = [

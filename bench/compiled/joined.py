@@ -1,0 +1,192 @@
+"""Takes the steps of several lanes whose task works out losses together (`Task.together`).
+
+Each lane takes its steps by the algorithm's own code, in a thread of its own. Where all lanes wait
+for an answer of their oracles, the answers are worked out in one pass, so that a GPU is given
+little more work for several runs than for one.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.compiled.batched import Lane, Slower
+from bench.compiled.symbols import NoGraph
+from bench.compiled.traced import largest_gap
+from bench.core.loop import Standing, advance
+from bench.core.oracle import Oracle
+from bench.core.task import Batch, Partials, Place, Task, Wrt
+from bench.core.together import differentiate, losses_at, partials_together
+
+in_a_lane: Callable[[], AbstractContextManager[Any]] = nullcontext  # is entered by each thread
+
+
+class Linear(NamedTuple):
+    """A gradient in y with its graph, and the leaves at which it is taken."""
+
+    gradient: Tensor
+    leaves: Place
+
+
+Places = tuple[Sequence[Place], Sequence[Wrt]]  # the wrt of each place
+Product = tuple[Linear, Tensor, Wrt]  # asks for the derivatives of <gradient, v>
+
+
+def can_join(task: Task) -> bool:
+    """Whether lanes of this task, or of such that differ in their seeds alone, may be joined."""
+    closed = task.upper_derivatives or task.lower_derivatives
+    return task.together is not None and closed is None
+
+
+def values(task: Task, asked: Sequence[Place]) -> list[Tensor]:
+    """The loss at each place."""
+    return losses_at(task, asked)
+
+
+def gradients(task: Task, asked: Sequence[Places]) -> list[list[Partials]]:
+    """The partial gradients at each one's places."""
+    places = [place for own, _ in asked for place in own]
+    found = iter(differentiate(task, places, [wrt for _, wrts in asked for wrt in wrts]))
+    return [[next(found) for _ in own] for own, _ in asked]
+
+
+def linearise(task: Task, asked: Sequence[Place]) -> list[Linear]:
+    """The gradient of g in y at each place."""
+    with torch.enable_grad():
+        leaves = [place.leaves() for place in asked]
+        losses = losses_at(task, leaves)
+        found = torch.autograd.grad(losses, [place.y for place in leaves], create_graph=True)
+    return [Linear(gradient, place) for gradient, place in zip(found, leaves)]
+
+
+def products(task: Task, asked: Sequence[Product]) -> list[Partials]:
+    """The product of each."""
+    linears, vs, wrts = zip(*asked)
+    return partials_together(
+        [linear.gradient for linear in linears],
+        vs,
+        [linear.leaves for linear in linears],
+        wrts,
+        retain_graph=True,
+    )
+
+
+Work = Callable[[Task, Any], Sequence[Any]]  # answers what several lanes have asked
+
+
+class Meeting:
+    """Where lanes wait until each of them has asked for something, or has left."""
+
+    def __init__(self, task: Task, lanes: int):
+        """task: any of the lanes', as their losses are the same."""
+        self.task, self.inside = task, lanes
+        self.all_here = threading.Condition()
+        self.asked: dict[int, tuple[Work, Any]] = {}
+        self.answers: dict[int, Any] = {}
+
+    def ask(self, lane: int, work: Work, question: Any) -> Any:
+        """The answer of `work` to the question; raises what `work` has raised for any lane."""
+        with self.all_here:
+            self.asked[lane] = (work, question)
+            self._answer()
+            self.all_here.wait_for(lambda: lane in self.answers)
+            answer = self.answers.pop(lane)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def leave(self) -> None:
+        """A lane asks for nothing more."""
+        with self.all_here:
+            self.inside -= 1
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer all questions, those for the same work at once, if nobody is still to ask."""
+        if not self.asked or len(self.asked) < self.inside:
+            return
+        for work in (values, gradients, linearise, products):
+            lanes = sorted(lane for lane, (own, _) in self.asked.items() if own is work)
+            if lanes:
+                found: Sequence[Any]
+                try:
+                    found = work(self.task, [self.asked[lane][1] for lane in lanes])
+                except Exception as error:
+                    found = [error] * len(lanes)
+                self.answers |= dict(zip(lanes, found, strict=True))
+        self.asked.clear()
+        self.all_here.notify_all()
+
+
+class LaneOracle(Oracle):
+    """The oracle of a lane, which has its questions answered together with those of the others."""
+
+    def __init__(self, task: Task, first_order: bool, ask: Callable[[Work, Any], Any]):
+        super().__init__(task, first_order)
+        self.ask = ask
+
+    def _value(self, place: Place) -> Tensor:
+        value: Tensor = self.ask(values, place)
+        return value
+
+    def _differentiate(self, places: Sequence[Place], wrts: Sequence[Wrt]) -> list[Partials]:
+        found: list[Partials] = self.ask(gradients, (places, wrts))
+        return found
+
+    def _linear(
+        self, x: Tensor, y: Tensor, zeta: Batch
+    ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
+        linear: Linear = self.ask(linearise, Place(False, x, y, zeta))
+        return linear.gradient.detach, lambda v, wrt: self.ask(products, (linear, v, wrt))
+
+
+class Joined:
+    """Takes the steps of several lanes, side by side."""
+
+    def __init__(self, lanes: Sequence[Lane], against: int = 0):
+        """against: so many processes could take the lanes' steps one by one, side by side; lanes
+        that are slower raise Slower when they are prepared. 0: nothing is compared."""
+        self.lanes, self.against = list(lanes), against
+        self.off = (0.0, 0.0)  # nothing is recorded or compiled
+
+    def prepare(self, standings: Sequence[Standing]) -> None:
+        """Compare a step of the first and of the last lane with one alone; raises NoGraph."""
+        begin = time.process_time()
+        after = self(standings, 1)
+        together, single = time.process_time() - begin, 0.0
+        for k in {0, len(self.lanes) - 1}:
+            lane, s, begin = self.lanes[k], standings[k], time.process_time()
+            alone = advance(lane.task, lane.algorithm, lane.seed, s)
+            single = max(single, time.process_time() - begin)
+            apart = largest_gap(s.state, alone.state, after[k].state)
+            same = (alone.calls, alone.samples) == (after[k].calls, after[k].samples)
+            if apart > 1 or not same:
+                raise NoGraph(f"step {s.step} of a lane differs from that of a single run")
+        if self.against * together > len(self.lanes) * single:
+            raise Slower("its lanes are no faster than single runs")
+
+    def __call__(self, standings: Sequence[Standing], many: int) -> list[Standing]:
+        """The standings `many` steps after these."""
+        meeting = Meeting(self.lanes[0].task, len(self.lanes))
+
+        def go(k: int) -> Standing:
+            lane, s = self.lanes[k], standings[k]
+
+            def oracle(task: Task, first_order: bool) -> Oracle:
+                return LaneOracle(task, first_order, lambda *asked: meeting.ask(k, *asked))
+
+            try:
+                with torch.no_grad(), in_a_lane():
+                    for _ in range(many):
+                        s = advance(lane.task, lane.algorithm, lane.seed, s, oracle)
+            finally:
+                meeting.leave()
+            return s
+
+        with ThreadPoolExecutor(len(self.lanes)) as threads:
+            return list(threads.map(go, range(len(self.lanes))))
