@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor
 
-from bench.core.draw import bring, generator
+from bench.core.draw import RowSampler, bring, generator
 from bench.core.settings import Finite, Fraction, Natural, NonNegative, Positive, Rate, version
 from bench.core.task import Batch, Context, Data, Derivatives, Partials, Report, Set, Task, Wrt
 from bench.core.view import Histogram, histogram
@@ -345,14 +345,17 @@ def _sampler(
     step, where they change."""
     reads_rows_once(part.features)  # compiles the operator here: a draw is on the run's clock
 
-    def draw(rng: Generator, step: int, size: int | None) -> Batch:
-        labels = labels_at(step) if labels_at else part.labels
-        if size is None:
-            return Rows(part.features, labels, None)
-        i = bring(torch.randint(labels.shape[0], (size,), generator=rng), labels.device)
-        return pick(part.features, labels, i)
+    def rows_with(labels: Tensor) -> RowSampler:
+        def rows(i: Tensor | None) -> Rows:
+            if i is None:
+                return Rows(part.features, labels, None)
+            return pick(part.features, labels, i)
 
-    return draw
+        return RowSampler(len(labels), labels.device, rows)
+
+    if labels_at is None:
+        return rows_with(part.labels)
+    return lambda rng, step, size: rows_with(labels_at(step))(rng, step, size)
 
 
 def _cut(batch: Rows, a: int, b: int) -> Rows:
@@ -385,7 +388,7 @@ def _lower_derivatives(
         if batch.numbers is None:
             return weights_gradient(x) * values / len(values)
         part = weights_gradient(x.index_select(0, batch.numbers)) * values / len(values)
-        return torch.zeros_like(x).index_add(0, batch.numbers, part)
+        return torch.zeros_like(x).scatter_add(0, batch.numbers, part)
 
     def scaled_weights(x: Tensor, batch: Rows) -> Tensor:
         w = weights(x if batch.numbers is None else x.index_select(0, batch.numbers))

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,10 +14,11 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from algorithms.bilevel.bome import bome
+from algorithms.bilevel.soba import soba
 from bench.compiled import traced
-from bench.compiled.calls import Call, loop_steps
-from bench.compiled.symbols import NoGraph
-from bench.compiled.traced import Compiled
+from bench.compiled.calls import Call, compile_by_torch, compiler_knows, loop_steps
+from bench.compiled.symbols import At, NoGraph
+from bench.compiled.traced import Compiled, record
 from bench.contract import on_a_ball
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
@@ -25,6 +27,8 @@ from bench.core.oracle import Oracle
 from bench.core.task import Context, Task
 from bench.numerics.descent import adam, gd
 from bench.runs import opening
+from tasks.data.images import Images
+from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.online_oscillation import online_oscillation
 from tasks.quadratic import quadratic
 from tasks.toy import toy_coreset, toy_degenerate
@@ -107,6 +111,42 @@ def test_numbers_in_batches(context: Context) -> None:
     task = online_oscillation(context)
     algorithm = made("f2obo", tau=0.5)
     close(taken(task, algorithm, 9, recorded), plain(task, algorithm, 9), 1e-10)
+
+
+def test_a_graph_picks_its_rows_itself() -> None:
+    """All that a step takes for its two batches is the numbers of their rows."""
+    images = Images("digits", train=200, val=100, val2=100, test=100)
+    task = hyper_cleaning(Context(dtype=torch.float64), images, Pretraining(), references=False)
+    algorithm = soba(gd(), 0.1, 0.1, 0.1, batch=20)
+    close(taken(task, algorithm, 5, recorded), plain(task, algorithm, 5), 1e-12)
+    form = record(task, algorithm, 0, first(task, algorithm, 0).state, At(0))
+    assert form.looks == ((torch.Size([20]), torch.int64),) * 2
+    (numbers, _), _ = form.inputs(task, 3, At(7)) or pytest.fail("a step of another form")
+    assert torch.equal(numbers, Draw(task, 3, 7).f(20).numbers)
+
+
+@needs_compiler
+def test_what_the_compiler_knows_is_asked_without_compiling() -> None:
+    for flags, known in (("", True), ("-O1 -DA", True), ("-mno-such-thing", False)):
+        asked = SimpleNamespace(build_arch_flags=lambda flags=flags: flags)
+        assert compiler_knows(asked, "this is not C++") == known
+
+
+def test_torch_asks_so_while_it_compiles_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor  # slow to import
+    from torch._inductor import cpu_vec_isa
+
+    before, during = cpu_vec_isa.VecISA.check_build, []
+
+    def fails(*args: Any, **kwargs: Any) -> None:
+        during.append(cpu_vec_isa.VecISA.check_build)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(torch._inductor, "standalone_compile", fails)
+    with pytest.raises(NoGraph, match="enough"):
+        compile_by_torch(torch.fx.symbolic_trace(torch.nn.Identity()), [])
+    assert during == [compiler_knows]
+    assert cpu_vec_isa.VecISA.check_build is before
 
 
 @needs_compiler

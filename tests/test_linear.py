@@ -184,6 +184,28 @@ def test_no_bit_depends_on_the_threads() -> None:
         assert all(torch.equal(a, b) for a, b in zip(pair, found[0]))
 
 
+@pytest.mark.parametrize(("n", "width"), [(64, 784), (50, 999), (5, 9001), (1, 42_001)])
+def test_small_batches_of_five_lanes(n: int, width: int) -> None:
+    """Batches that threads share by halves: to the last bit what one thread makes of each lane."""
+    X, y, w = (drawn(*shape).float() for shape in ((80, width), (5, CLASSES, width), (5, n)))
+    picked, labels = labels_of(5, n, classes=80), labels_of(5, n)
+    v, before = y.flip(0), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        together = loss_gradients(y, X, picked, labels, w)
+        together += curvatures(v, together[1], X, picked, labels, w)
+        without = loss_gradients(y, X, picked, labels, None)
+        torch.set_num_threads(1)
+        for k in range(5):
+            own = X, picked[k : k + 1], labels[k : k + 1], w[k : k + 1]
+            alone = loss_gradients(y[k : k + 1], *own)
+            alone += curvatures(v[k : k + 1], alone[1], *own)
+            assert all(torch.equal(a[k], b[0]) for a, b in zip(together, alone, strict=True))
+            assert torch.equal(without[2][k], alone[2][0])
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("operator", [scores, combine_rows])
 def test_products_keep_torchs_rules(operator: torch.library.CustomOpDef) -> None:
     """Nothing aliased, shapes known without data, autograd registered, and right twice."""

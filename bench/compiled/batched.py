@@ -149,10 +149,8 @@ class Side:
                 for each, same in zip(tensors, lane_step.shared, strict=True)
             ]
             if numbers is None or form.numbers:
-                rows = [
-                    [form.row(at._replace(step=step + k)) for _, at in inputs]
-                    for k in range(n if form.numbers else 1)
-                ]
+                steps = range(step, step + n if form.numbers else step + 1)
+                rows = [rows_of(form, [at._replace(step=k) for _, at in inputs]) for k in steps]
                 numbers = torch.tensor(rows, dtype=torch.float64, device=stacked[0].device)
             out = lane_step.call([*stacked, *batches, *lane_step.constants], numbers, n)
             step += n
@@ -254,6 +252,13 @@ class Side:
             raise TooLarge("its lanes take more memory than run.lanes_gb")
         call = compile_graph(batched, n, inputs) if self.compile else loop_steps(batched, n)
         return LaneStep(tuple(forms), call, (alone,) * drawn, tuple(t for t, _ in apart))
+
+
+def rows_of(form: Form, ats: Sequence[At]) -> list[list[float]]:
+    """The input of numbers of each lane, worked out once if the lanes differ only in seeds."""
+    if all(at == ats[0] for at in ats):
+        return [form.row(ats[0])] * len(ats)
+    return [form.row(at) for at in ats]
 
 
 def peak_bytes(graph: GraphModule) -> int:

@@ -1,8 +1,11 @@
 """Traces a function as a graph of tensor operations, and makes a graph callable."""
 
 import logging
+import os
+import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -13,7 +16,7 @@ from bench.compiled.symbols import NoGraph
 from bench.core.settings import BadSetting
 
 # Takes n steps: call(leaves of state and batches, numbers, n) gives the leaves of state and info.
-# numbers has the shape [n, MOST_NUMBERS], or [1, MOST_NUMBERS] if all steps have the same.
+# numbers has the shape [n, so many numbers], or [1, so many numbers] if all steps have the same.
 Call = Callable[[Sequence[Tensor], Tensor, int], list[Tensor]]
 
 # The first steps of a graph are compared with plain ones: torch need not look at the shape of every
@@ -51,12 +54,13 @@ def compile_by_torch(
     # user has switched its cache off
     for name in ("utils.cpp_extension", "_inductor.standalone_compile"):
         logging.getLogger(f"torch.{name}").setLevel(logging.ERROR)
-    from torch._inductor import standalone_compile  # slow to import
+    from torch._inductor import cpu_vec_isa, standalone_compile  # slow to import
 
     try:
-        function: Callable[..., Sequence[Tensor]] = standalone_compile(
-            graph, list(inputs), dynamic_shapes="from_example_inputs", options=OPTIONS
-        )
+        with mock.patch.object(cpu_vec_isa.VecISA, "check_build", compiler_knows):
+            function: Callable[..., Sequence[Tensor]] = standalone_compile(
+                graph, list(inputs), dynamic_shapes="from_example_inputs", options=OPTIONS
+            )
     except Exception as error:
         raise NoGraph(f"torch cannot compile it ({' '.join(str(error).split())[:120]})") from error
 
@@ -64,6 +68,19 @@ def compile_by_torch(
         return function(*(t.contiguous() for t in inputs))
 
     return call
+
+
+def compiler_knows(instructions: Any, code: str) -> bool:
+    """Whether the compiler takes the flags of these vector instructions, which the processor has.
+
+    torch would find out by compiling `code` with all of its headers, and by loading it in another
+    process: for three to six sets of instructions, which takes longer than compiling a step.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    flags = instructions.build_arch_flags().split()
+    command = [get_cpp_compiler(), *flags, "-fsyntax-only", "-x", "c++", os.devnull]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def loop_steps(step: Callable[..., Sequence[Tensor]], states: int) -> Call:

@@ -23,7 +23,7 @@ from bench.compiled.calls import Call, compile_graph, trace
 from bench.compiled.symbols import MOST_NUMBERS, At, Decision, NoGraph, Notes, Number, Of, Watching
 from bench.core.algorithm import Algorithm, State
 from bench.core.deferred import worked_out
-from bench.core.draw import Draw, Request, serve
+from bench.core.draw import Draw, Request, RowSampler, generator, row_sampler, sampler_of, serve
 from bench.core.loop import Standing, Taken, advance
 from bench.core.oracle import Oracle
 from bench.core.task import Batch, Task, no_data
@@ -71,9 +71,10 @@ class Asking(Draw):
 class Form:
     """A recorded step, which holds for all steps of the same form."""
 
-    graph: GraphModule  # (*state, numbers [MOST_NUMBERS], *batches) -> (*state, *info)
+    graph: GraphModule  # (*state, numbers [len(self.numbers)], *batches) -> (*state, *info)
     shape: TreeSpec  # of (state, info)
     asked: tuple[Request, ...]  # what the step draws; empty if the task has no data
+    rows: tuple[RowSampler | None, ...]  # of each request: whose rows the graph itself picks
     fixed: Mapping[int, Any]  # the leaves of the batches that the graph has as constants
     looks: tuple[Any, ...]  # shape and type of each other leaf of the batches
     numbers: tuple[Of, ...]  # how those in the input of numbers are computed
@@ -87,8 +88,8 @@ class Form:
         if not all(d.holds(at) for d in self.decisions if not d.drawn):
             return None
         found: list[Any] = []
-        for asked in self.asked:
-            add_leaves(serve(task, seed, at.step, asked), found)
+        for asked, rows in zip(self.asked, self.rows):
+            add_leaves(draw_for_graph(task, seed, at.step, asked, rows), found)
         return found
 
     def split_batches(self, leaves: list[Any], at: At) -> tuple[list[Tensor], At] | None:
@@ -117,8 +118,19 @@ class Form:
         return None if found is None else self.split_batches(found, at)
 
     def row(self, at: At) -> list[float]:
-        """The input of numbers at a step, filled up with zeros."""
-        return [float(of(at)) for of in self.numbers] + [0.0] * (MOST_NUMBERS - len(self.numbers))
+        """The input of numbers at a step."""
+        return [float(of(at)) for of in self.numbers]
+
+
+def draw_for_graph(
+    task: Task, seed: int, step: int, asked: Request, rows: RowSampler | None
+) -> Any:
+    """What a graph takes for what a step draws: the rows' numbers, if it picks them itself."""
+    if rows is None:
+        return serve(task, seed, step, asked)
+    assert asked.size is not None
+    rng = generator(seed, asked.kind, step - asked.ago, asked.turn)
+    return rows.numbers(rng, asked.size)
 
 
 def add_leaves(tree: Any, leaves: list[Any]) -> None:
@@ -157,18 +169,27 @@ def record(
     """
     notes, varying = notes or Notes(), varying or algorithm
     asked: list[Request] = []
+    samplers: list[RowSampler | None] = []
     batches: list[Any] = []
 
     def hand(what: Request) -> Any:
+        rows = row_sampler(task, what)
+        drawn = draw_for_graph(task, seed, at.step, what, rows)
         asked.append(what)
-        batches.append(serve(task, seed, at.step, what))
-        return batches[-1]
+        samplers.append(rows)
+        batches.append(drawn)
+        return drawn if rows is None else rows.pick(drawn)
 
     oracle = PlainOracle(task, algorithm.first_order)
     algorithm.step(oracle, state, Asking(task, seed, at.step, hand))
 
     leaves, shape = tree_flatten(batches)
-    later = tree_leaves([serve(task, seed, at.step + 1, what) for what in asked])
+    later = tree_leaves(
+        [
+            draw_for_graph(task, seed, at.step + 1, what, rows)
+            for what, rows in zip(asked, samplers, strict=True)
+        ]
+    )
     fixed = {
         k: leaf
         for k, leaf in enumerate(leaves)
@@ -194,13 +215,13 @@ def record(
             return next(tensors) if isinstance(leaf, Tensor) else _given_number(notes, next(places))
 
         handed = [stand_in(k, leaf) for k, leaf in enumerate(leaves)]
-        answers = iter(zip(asked, tree_unflatten(handed, shape), strict=True))
+        answers = iter(zip(asked, samplers, tree_unflatten(handed, shape), strict=True))
 
         def hand(what: Request) -> Any:
-            expected, answer = next(answers, (None, None))
+            expected, rows, answer = next(answers, (None, None, None))
             if expected != what:
                 raise NoGraph("what it draws depends on numbers that vary")
-            return answer
+            return answer if rows is None else rows.pick(answer)
 
         with torch.no_grad(), Watching():
             now = tree_unflatten(list(inputs[: len(states)]), state_shape)
@@ -222,26 +243,20 @@ def record(
         graph,
         shapes[-1],
         () if all(sampler_of(task, what) is no_data for what in asked) else tuple(asked),
+        tuple(samplers),
         fixed,
         tuple(shape_and_type(leaf) for leaf in free),
         tuple(notes.numbers),
         tuple(notes.decisions),
         oracle.calls,
         oracle.samples,
-        tuple(inputs),
+        (*states, inputs[len(states)][: len(notes.numbers)], *inputs[len(states) + 1 :]),
     )
 
 
 def _given_number(notes: Notes, place: int) -> Any:
     """A Number for one of the numbers in the batches, by its place among them."""
     return Number(notes, f"given {place}", lambda at: at.given[place], drawn=True)
-
-
-def sampler_of(task: Task, asked: Request) -> Any:
-    """The task's function that draws what was asked for; None for random numbers."""
-    if asked.like is not None:
-        return None
-    return task.data.draw_upper if asked.kind == "upper" else task.data.draw_lower
 
 
 class Compiled:

@@ -1,5 +1,7 @@
 """Randomness by name: the i-th lower batch of step k depends on nothing but its name."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
@@ -8,7 +10,7 @@ from torch import Generator, Tensor, rand, randint, randn
 
 from bench.core.settings import BadSetting
 from bench.core.stream import Stream
-from bench.core.task import Batch, Task
+from bench.core.task import Batch, Sampler, Task
 
 
 def generator(*name: int | str) -> Generator:
@@ -23,6 +25,27 @@ def bring(numbers: Tensor, device: torch.device) -> Tensor:
     The copy to a GPU has read the numbers when this returns, as they are in pageable memory.
     """
     return numbers if device.type == "cpu" else numbers.to(device, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class RowSampler:
+    """A sampler of `size` of n rows with replacement, or of all of them.
+
+    pick(numbers) is the batch of the rows of these numbers, [size] int64 on `device`, or of all
+    rows where it gets None. A compiled step draws the numbers alone and picks inside its graph, so
+    that pick must consist of operations on tensors.
+    """
+
+    n: int
+    device: torch.device
+    pick: Callable[[Tensor | None], Batch]
+
+    def __call__(self, rng: Generator, step: int, size: int | None) -> Batch:
+        return self.pick(None if size is None else self.numbers(rng, size))
+
+    def numbers(self, rng: Generator, size: int) -> Tensor:
+        """The numbers of the rows of a batch, [size] int64."""
+        return bring(randint(self.n, (size,), generator=rng), self.device)
 
 
 class Request(NamedTuple):
@@ -41,15 +64,27 @@ class Request(NamedTuple):
 
 def serve(task: Task, seed: int, step: int, request: Request) -> Any:
     """The batch, or the random numbers, that step number `step` asks for."""
-    k = step - request.ago
+    k, sampler = step - request.ago, sampler_of(task, request)
     rng = generator(seed, request.kind, k, request.turn)
-    if request.like is None:
-        upper = request.kind == "upper"
-        sampler = task.data.draw_upper if upper else task.data.draw_lower
+    if sampler is not None:
         return sampler(rng, k, request.size)
+    assert request.like is not None
     shape, dtype, device = request.like
     make = randn if request.kind == "normal" else rand
     return bring(make(shape, generator=rng, dtype=dtype), device)
+
+
+def sampler_of(task: Task, request: Request) -> Sampler | None:
+    """The task's function that draws what is asked for; None for random numbers."""
+    if request.like is not None:
+        return None
+    return task.data.draw_upper if request.kind == "upper" else task.data.draw_lower
+
+
+def row_sampler(task: Task, request: Request) -> RowSampler | None:
+    """The sampler of a request for so many rows of a data set; None for any other request."""
+    sampler = sampler_of(task, request)
+    return sampler if request.size and isinstance(sampler, RowSampler) else None
 
 
 class Draw:

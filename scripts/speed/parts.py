@@ -2,10 +2,10 @@
 
     uv run python -m scripts.speed parts
 
-The work of a step's parts is done by itself, on the rows that the step draws: drawing and gathering
-its batches by name, and its three calls of softmax regression's operator (a gradient of f, a
-gradient of g, a product with g's Hessian). What the step takes beyond them is its other operations
-on x, y and v, and torch's calls of their kernels. The ratios are parts of the step.
+The work of a step's parts is done by itself, on the rows that the step draws: drawing their numbers
+by name, and its three calls of softmax regression's operator (a gradient of f, a gradient of g, a
+product with g's Hessian). What the step takes beyond them is its other operations on x, y and v,
+and torch's calls of their kernels. The ratios are parts of the step.
 """
 
 from argparse import ArgumentParser, Namespace

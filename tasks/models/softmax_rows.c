@@ -90,14 +90,15 @@ INLINE void combine_tile(int vectors, int columns, long rows, long d, long k, co
             *(vec *)(G + j * d + k + v * W) += sum[v][j];
 }
 
-INLINE void combine_columns(int columns, long rows, long d, const real *const *x, const real *r, real *G)
+/* The same for the features from `k` to `end` */
+INLINE void combine_columns(
+    int columns, long rows, long d, long k, long end, const real *const *x, const real *r, real *G)
 {
-    long k = 0;
-    for (; k + TALL * W <= d; k += TALL * W)
+    for (; k + TALL * W <= end; k += TALL * W)
         combine_tile(TALL, columns, rows, d, k, x, r, G);
-    for (; k + W <= d; k += W)
+    for (; k + W <= end; k += W)
         combine_tile(1, columns, rows, d, k, x, r, G);
-    for (; k < d; k++)
+    for (; k < end; k++)
         for (int j = 0; j < columns; j++) {
             real total = 0;
             for (long i = 0; i < rows; i++)
@@ -106,13 +107,14 @@ INLINE void combine_columns(int columns, long rows, long d, const real *const *x
         }
 }
 
-static void combine_block(long rows, long columns, long d, const real *const *x, const real *r, real *G)
+static void combine_block(
+    long rows, long columns, long d, long begin, long end, const real *const *x, const real *r, real *G)
 {
     long j = 0;
     for (; j + WIDE <= columns; j += WIDE)
-        combine_columns(WIDE, rows, d, x, r + j * BLOCK, G + j * d);
+        combine_columns(WIDE, rows, d, begin, end, x, r + j * BLOCK, G + j * d);
     for (; j < columns; j++)
-        combine_columns(1, rows, d, x, r + j * BLOCK, G + j * d);
+        combine_columns(1, rows, d, begin, end, x, r + j * BLOCK, G + j * d);
 }
 
 /* A call: lanes x c columns over n rows of features. picked: which rows, or NULL for the first n.
@@ -195,19 +197,31 @@ static void weights_map(const Call *call, long begin, long rows, real *z)
 
 typedef void Map(const Call *, long begin, long rows, real *z);
 
-/* The rows from `begin` to `end`, block by block; their sum is added to G. */
+/* Finds these rows, a block at most, and makes z of their scores */
+static void map_rows(const Call *call, Map *map, long begin, long rows, const real **x, real *z)
+{
+    for (long i = 0; i < rows; i++) {
+        x[i] = call->features + (call->picked ? call->picked[begin + i] : begin + i) * call->d;
+        __builtin_prefetch(x[i]); /* its page is looked up meanwhile */
+        __builtin_prefetch(x[i] + call->d - 1);
+    }
+    if (call->y)
+        scores_of_block(rows, call->lanes * call->c, call->d, x, call->y, z);
+    map(call, begin, rows, z);
+}
+
+/* The rows from `begin` to `end`, block by block; their sum goes to G. */
 static void go_over(const Call *call, Map *map, long begin, long end, real *z, real *G)
 {
+    long columns = call->lanes * call->c;
+    if (G)
+        memset(G, 0, columns * call->d * sizeof(real));
     for (; begin < end; begin += BLOCK) {
-        long rows = end - begin < BLOCK ? end - begin : BLOCK, columns = call->lanes * call->c;
+        long rows = end - begin < BLOCK ? end - begin : BLOCK;
         const real *x[BLOCK];
-        for (long i = 0; i < rows; i++)
-            x[i] = call->features + (call->picked ? call->picked[begin + i] : begin + i) * call->d;
-        if (call->y)
-            scores_of_block(rows, columns, call->d, x, call->y, z);
-        map(call, begin, rows, z);
-        if (call->G)
-            combine_block(rows, columns, call->d, x, z, G);
+        map_rows(call, map, begin, rows, x, z);
+        if (G)
+            combine_block(rows, columns, call->d, 0, call->d, x, z, G);
     }
 }
 
@@ -220,50 +234,86 @@ static int within(const int64_t *numbers, long many, long below)
     return fine;
 }
 
-/* Each of `groups` calls, which lie one after the other in memory and have rows of their own, in
-chunks of rows. Returns 0, or 1 if there is no memory. */
+/* One of the calls that lie one after the other in memory and have rows of their own */
+static Call call_of(const Call *first, long group)
+{
+    long n = first->n, m = first->lanes * first->c;
+    Call call = *first;
+    call.picked = first->picked ? first->picked + group * n : NULL;
+    call.labels = first->labels ? first->labels + group * first->lanes * first->labels_step : NULL;
+    call.weights = first->weights ? first->weights + group * first->lanes * first->weights_step : NULL;
+    call.y = first->y ? first->y + group * m * first->d : NULL;
+    call.in = first->in ? first->in + group * m * n : NULL;
+    call.G = first->G ? first->G + group * m * first->d : NULL;
+    call.out = first->out ? first->out + group * m * n : NULL;
+    call.losses = first->losses ? first->losses + group * first->lanes * n : NULL;
+    return call;
+}
+
+/* `groups` calls of at most a block of rows each, all by halves, so that an odd number of them keeps
+two threads busy: first each call's rows in two halves, then the features of its sum. The halves
+consist of whole tiles. z: [groups][columns][BLOCK]. */
+static void run_halves(const Call *first, Map *map, long groups, int threads, real *z)
+{
+    long n = first->n, d = first->d, m = first->lanes * first->c;
+    long upper = n / 2 / TALL * TALL, middle = d / 2 / (TALL * W) * (TALL * W);
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static)
+        for (long half = 0; half < 2 * groups; half++) {
+            Call call = call_of(first, half / 2);
+            long begin = half % 2 ? upper : 0, end = half % 2 ? n : upper;
+            const real *x[BLOCK];
+            map_rows(&call, map, begin, end - begin, x, z + half / 2 * m * BLOCK + begin);
+        }
+#pragma omp for schedule(static)
+        for (long half = 0; half < (first->G ? 2 * groups : 0); half++) {
+            Call call = call_of(first, half / 2);
+            long begin = half % 2 ? middle : 0, end = half % 2 ? d : middle;
+            const real *x[BLOCK];
+            for (long i = 0; i < n; i++)
+                x[i] = call.features + (call.picked ? call.picked[i] : i) * d;
+            for (long j = 0; j < m; j++)
+                memset(call.G + j * d + begin, 0, (end - begin) * sizeof(real));
+            combine_block(n, m, d, begin, end, x, z + half / 2 * m * BLOCK, call.G);
+        }
+    }
+}
+
+/* `groups` calls in chunks of rows. Returns 0, or 1 if there is no memory. */
 static int run(const Call *first, Map *map, long groups, int threads)
 {
     long n = first->n, m = first->lanes * first->c, size = m * first->d;
     long chunks = n < 2 * CHUNK ? 1 : n / CHUNK < CHUNKS ? n / CHUNK : CHUNKS;
     long chunk = ((n + chunks - 1) / chunks + BLOCK - 1) / BLOCK * BLOCK, failed = 0;
-    real *sums = chunks > 1 && first->G ? calloc(chunks * groups * size, sizeof(real)) : NULL;
+    real *sums = chunks > 1 && first->G ? malloc(chunks * groups * size * sizeof(real)) : NULL;
     if (chunks > 1 && first->G && !sums)
         return 1;
-    if (groups * n * size < 1 << 21)
-        threads = 1; /* waking another takes longer */
 #pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(| : failed) if (threads > 1)
     for (long task = 0; task < groups * chunks; task++) {
         long group = task / chunks, begin = task % chunks * chunk;
         long end = begin + chunk < n ? begin + chunk : n;
-        Call call = *first;
-        call.picked = first->picked ? first->picked + group * n : NULL;
-        call.labels = first->labels ? first->labels + group * first->lanes * first->labels_step : NULL;
-        call.weights = first->weights ? first->weights + group * first->lanes * first->weights_step : NULL;
-        call.y = first->y ? first->y + group * size : NULL;
-        call.in = first->in ? first->in + group * m * n : NULL;
-        call.out = first->out ? first->out + group * m * n : NULL;
-        call.losses = first->losses ? first->losses + group * first->lanes * n : NULL;
+        Call call = call_of(first, group);
         real *z = malloc(m * BLOCK * sizeof(real));
         if (!z) {
             failed = 1;
             continue;
         }
-        real *G = sums ? sums + task * size : first->G ? first->G + group * size : NULL;
-        go_over(&call, map, begin, end, z, G);
+        go_over(&call, map, begin, end, z, sums ? sums + task * size : call.G);
         free(z);
     }
     if (sums)
-        for (long task = 0; task < groups * chunks; task++)
-            for (long k = 0; k < size; k++)
-                first->G[task / chunks * size + k] += sums[task * size + k];
+        memset(first->G, 0, groups * size * sizeof(real));
+    for (long task = 0; sums && task < groups * chunks; task++)
+        for (long k = 0; k < size; k++)
+            first->G[task / chunks * size + k] += sums[task * size + k];
     free(sums);
     return failed;
 }
 
-/* One of the four passes, by its number in PASSES of tasks/models/softmax_rows.py. G must be 0.
-length: how many rows features has. Returns 0, 1 if there is no memory, or 2 if a label or the
-number of a row is out of range. */
+/* One of the four passes, by its number in PASSES of tasks/models/softmax_rows.py. length: how many
+rows features has. Returns 0, 1 if there is no memory, or 2 if a label or the number of a row is out
+of range. */
 int over_rows(
     int pass, int threads, long groups, long lanes, long c, long n, long d, long labels_step, long weights_step,
     long length, const real *features, const int64_t *picked, const int64_t *labels, const real *weights, const real *y,
@@ -274,5 +324,14 @@ int over_rows(
         return 2;
     Map *maps[] = {gradient_map, curvature_map, scores_map, weights_map};
     Call call = {n, d, lanes, c, labels_step, weights_step, features, picked, labels, weights, y, in, G, out, losses};
-    return run(&call, maps[pass], groups, threads);
+    if (groups * lanes * c * n * d < 1 << 21)
+        threads = 1; /* waking another takes longer */
+    if (n > BLOCK || groups == 1 || threads == 1)
+        return run(&call, maps[pass], groups, threads);
+    real *z = malloc(groups * lanes * c * BLOCK * sizeof(real));
+    if (!z)
+        return 1;
+    run_halves(&call, maps[pass], groups, threads, z);
+    free(z);
+    return 0;
 }

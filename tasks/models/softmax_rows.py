@@ -129,7 +129,7 @@ def over_rows(
     groups = 1 if picked is None else picked.shape[0]  # len() of a tensor takes a microsecond
     sums, out, losses = wanted
     made = (
-        features.new_zeros(lanes if sums else 0, c, d),
+        features.new_empty(lanes if sums else 0, c, d),
         features.new_empty(lanes if out else 0, c, n),
         features.new_empty(lanes if losses else 0, n),
     )
