@@ -88,9 +88,9 @@ def work_to_goal(
     """Take steps until the goal is reached, or to the limit.
 
     The run is measured before its first step, and whenever its work has grown by a twentieth
-    since, or has doubled where the goal has no value, at least after each step that does more. The clock runs in steps only. A run
-    whose x, y or loss is not finite has diverged. Raises BadSetting for a metric that the task
-    does not have, and whatever the method raises.
+    since, or has doubled where the goal has no value, at least after each step that does more. The
+    clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
+    for a metric that the task does not have, and whatever the method raises.
 
     cpu: the clock of CPU seconds.
     """
