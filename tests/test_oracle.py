@@ -111,5 +111,7 @@ def test_what_a_task_lacks_is_said(context: Context) -> None:
     x, y = task.init(generator())
     with pytest.raises(TypeError, match="single level"):
         Oracle(task).g_y(x, y, Draw(task, 0, 0).g())
+    with pytest.raises(TypeError, match="single level"):
+        Oracle(task).g_yy(x, y, Draw(task, 0, 0).g())
     with pytest.raises(TypeError, match="linear minimisation"):
         Oracle(task).lmo(x)

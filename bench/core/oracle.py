@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.core.task import Batch, Partials, Place, Task, Wrt
-from bench.core.together import differentiate, loss_at, partials_of
+from bench.core.together import differentiate, level, loss_at, partials_of
 
 Product = Callable[[Tensor], Tensor]
 
@@ -260,12 +260,12 @@ class Oracle:
     def _linear(
         self, x: Tensor, y: Tensor, zeta: Batch
     ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
-        closed = self.task.lower_derivatives
+        lower, closed = level(self.task, upper=False), self.task.lower_derivatives
         if closed is not None and closed.linearise is not None:
             return closed.linearise(x, y, zeta)
         with torch.enable_grad():
             place = Place(False, x, y, zeta).leaves()
-            loss = loss_at(self.task, place)
+            loss = lower(place.x, place.y, zeta)
             gradient = _second(partials_of(loss, place, "y", create_graph=True))
 
         def product(v: Tensor, wrt: Wrt) -> Partials:

@@ -5,15 +5,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bench.core.task import Partials, Place, Task, Wrt
+from bench.core.task import Loss, Partials, Place, Task, Wrt
 
 
 def loss_at(task: Task, place: Place) -> Tensor:
     """The loss, a scalar; raises TypeError where the task has no such level."""
-    loss = task.upper if place.upper else task.lower
+    return level(task, place.upper)(place.x, place.y, place.batch)
+
+
+def level(task: Task, upper: bool) -> Loss:
+    """The loss of this level; raises TypeError where the task has none."""
+    loss = task.upper if upper else task.lower
     if loss is None:
         raise TypeError("this task has a single level: it has no lower loss")
-    return loss(place.x, place.y, place.batch)
+    return loss
 
 
 def losses_at(task: Task, places: Sequence[Place]) -> list[Tensor]:
@@ -34,12 +39,13 @@ def differentiate(task: Task, places: Sequence[Place], wrts: Sequence[Wrt]) -> l
 
 
 def _alone(task: Task, place: Place, wrt: Wrt) -> Partials:
+    loss = level(task, place.upper)
     closed = task.upper_derivatives if place.upper else task.lower_derivatives
     if closed is not None:
         return closed.grad(place.x, place.y, place.batch, wrt)
     with torch.enable_grad():
         place = place.leaves()
-        return partials_of(loss_at(task, place), place, wrt)
+        return partials_of(loss(place.x, place.y, place.batch), place, wrt)
 
 
 def partials_together(
