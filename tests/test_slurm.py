@@ -143,7 +143,7 @@ def test_a_cancelled_sweep_ends_where_accounting_knows_nothing_of_it(
     silent.chmod(0o755)
     monkeypatch.setenv("PATH", f"{silent.parent}{os.pathsep}{os.environ['PATH']}")
     root = tmp_path / "runs"
-    process = sweep(*LONG, "run.steps=12000", "seed=range(4)", "hydra.launcher.at_once=2")
+    process = sweep(*LONG, "run.steps=100000", "seed=range(4)", "hydra.launcher.at_once=2")
     wait(lambda: rows(root) > 0, "the jobs make no progress")
     subprocess.run(["scancel", "-n", "bench"], check=True)
     assert process.wait(200) in (1, 75), (tmp_path / "output").read_text()
