@@ -357,6 +357,25 @@ def test_a_record_that_lacks_a_task_is_completed(entered: League, tmp_path: Path
     assert (moved.root / ".league/tiny/soba/easy.jsonl").is_file()
 
 
+def test_what_another_process_has_completed_meanwhile_is_not_made_again(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    complete: set[str] = set()
+
+    def enter(league: League, method: str, jobs: int) -> Path:
+        """Makes an entry, while another process makes that of bome."""
+        made.append(method)
+        complete.add("bome")
+        return Path(method)
+
+    monkeypatch.setattr(running, "enter", enter)
+    monkeypatch.setattr(running, "recorded", lambda league: complete)
+    assert list(running.enter_all(league)) == [Path("soba")]
+    assert list(running.enter_all(league, ["soba", "bome"])) == [Path("soba"), Path("bome")]
+    assert made == ["soba", "soba", "bome"]
+
+
 def test_two_processes_do_not_make_one_entry(entered: League) -> None:
     with (
         lock.hold(entered.root / running.ROWS / "tiny" / "soba"),

@@ -98,14 +98,12 @@ def run(
     none of which is run again.
     """
     import_torch()
-    from bench.reproduce.league.running import check_targets, enter_all, recorded
+    from bench.reproduce.league.running import check_targets, enter_all
 
     with time_limit(hours):
         for league in leagues(track, data, runs, results, tracks):
             check_targets(league)
-            complete = recorded(league)
-            wanted = method or [name for name in league.track.methods if name not in complete]
-            for file in enter_all(league, wanted, jobs):
+            for file in enter_all(league, method, jobs):
                 out.print(f"{file}")
 
 

@@ -253,12 +253,15 @@ def promises(settings: dict[str, object]) -> bool:
     return algorithm.first_order
 
 
-def enter_all(league: League, methods: list[str], jobs: int) -> Iterator[Path]:
+def enter_all(league: League, methods: list[str] | None = None, jobs: int = 1) -> Iterator[Path]:
     """Enter these methods, one after the other, and give the file of each record as it is written.
 
-    A method whose entry another process is making is left to that one.
+    A method whose entry another process is making is left to that one. methods: None enters those
+    of the track whose record is not complete when their turn comes.
     """
-    for method in methods:
+    for method in methods or league.track.methods:
+        if methods is None and method in recorded(league):
+            continue
         try:
             yield enter(league, method, jobs)
         except lock.Busy as error:
