@@ -188,7 +188,7 @@ def test_minibatches_are_searched_only_where_the_track_says(league: League) -> N
 
 
 def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None:
-    """Such as none, where a task's batches have one size; only then is a rule of it another one."""
+    """A task whose batches have one size has none to search, and other rules than one that has."""
     noisy = league.track.model_copy(update={"batches": (4, 8)})
     about = noisy.tasks["easy"].model_copy(update={"batches": ()})
     own = noisy.model_copy(update={"tasks": {**noisy.tasks, "easy": about}})

@@ -212,7 +212,7 @@ def dense(part: WordCounts, words: int) -> list[list[int]]:
 
 
 def test_a_part_of_the_corpus_has_the_first_groups_and_their_commonest_words() -> None:
-    """Of the groups 0 and 1, of which one training message has words: cat, dog and x9 once each."""
+    """One training message of the groups 0 and 1 has words: cat, dog and x9."""
     found = reduced(small(), 2, 2)
     assert found.words == 2
     assert found.sources == {"messages": "digest"}

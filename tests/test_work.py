@@ -75,7 +75,7 @@ def test_without_a_goal_the_work_doubles_between_measurements(
     assert looks == [0, 1, 2, 4, 8, 16, 32, 64, 100]
 
 
-def test_of_a_share_one_minus_it_is_looked_at(counting: tuple[Task, list[int]]) -> None:
+def test_a_share_is_compared_as_one_minus_it(counting: tuple[Task, list[int]]) -> None:
     """The metric falls by one a step, so that one minus it rises."""
     task = counting[0]
     plain = work_to_goal(task, method(), 0, Goal("x_0", -3.0), FAR)

@@ -37,7 +37,7 @@ class Goal(NamedTuple):
     share: bool = False
 
     def of(self, values: Mapping[str, Any]) -> float:
-        """What is to become small, in a row of the task's; raises BadSetting if it has no such."""
+        """What is to become small, in a row of the task; raises BadSetting if the row lacks it."""
         if self.metric not in values:
             raise unknown_setting("metric", self.metric, values, self.metric)
         found = float(values[self.metric])
