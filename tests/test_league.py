@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
+from algorithms.bilevel.soba import soba
 from bench.core import packages
 from bench.core.settings import TUNING, BadSetting
 from bench.reproduce import league_commands
@@ -24,6 +26,7 @@ from bench.reproduce.league.rules import Entrant
 from bench.reproduce.league.running import League
 from bench.reproduce.league.targets import TaskTargets
 from bench.reproduce.league.trials import Case, Row
+from bench.reproduce.places import RESULTS
 from bench.runs import lock
 from bench.solving.methods import composed, filled
 from tests.conftest import ROOT
@@ -355,6 +358,56 @@ def test_a_record_that_lacks_a_task_is_completed(entered: League, tmp_path: Path
     assert [file.stem for file in (moved.root / ".league/tiny/soba").glob("*.jsonl")] == ["hard"]
     running.enter(moved, "soba")
     assert (moved.root / ".league/tiny/soba/easy.jsonl").is_file()
+
+
+def test_an_entry_of_another_version_of_its_method_is_made_again(
+    entered: League, tmp_path: Path
+) -> None:
+    moved = replace(entered, root=tmp_path / "runs", results=tmp_path / "results")
+    entries.write_entry(entry_of(entered, "soba"), moved.results)
+    entries.write_entry(entry_of(entered, "guest_well"), moved.results)
+    assert running.recorded(moved) == {"soba", "guest_well"}
+    old = entry_of(entered, "soba").model_copy(update={"digest": "old"})
+    entries.write_entry(old, moved.results)
+    assert running.recorded(moved) == {"guest_well"}
+    easy = {"easy": old.tasks["easy"]}
+    entries.write_entry(old.model_copy(update={"tasks": easy}), moved.results)
+    assert running.tasks_to_keep(moved, "soba") == {}
+
+
+def test_a_package_that_is_not_installed_is_taken_at_its_word(
+    entered: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = entry_of(entered, "guest_well").model_copy(update={"digest": "old"})
+    assert not running.is_of_today(entered, found)
+    monkeypatch.delenv(packages.VARIABLE)
+    assert running.is_of_today(entered, found)
+    assert not running.is_of_today(entered, found.model_copy(update={"package": None}))
+
+
+def test_the_digest_of_a_method_is_of_its_code_settings_and_space(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = league.entrant("easy", "soba")
+    digest = rules.method_digest(found)
+    assert rules.method_digest(league.entrant("hard", "soba")) == digest
+    for key, value in (("inner_lr", 0.123), ("tuning.outer_lr.log", [0.5, 1.0])):
+        changed = found.configuration.copy()
+        OmegaConf.update(changed, f"algorithm.{key}", value)
+        assert rules.method_digest(found._replace(configuration=changed)) != digest
+    monkeypatch.setattr(soba, "version", 99, raising=False)
+    assert rules.method_digest(found) != digest
+
+
+def test_own_entries_are_of_todays_methods(tmp_path: Path) -> None:
+    for name in rules.track_names(rules.own_tracks()):
+        track, found = (
+            rules.read_track(name, rules.own_tracks()),
+            targets.read_targets(name, RESULTS),
+        )
+        assert found is not None
+        own = League(name, track, rules.own_tracks(), found, tmp_path, RESULTS, tmp_path)
+        assert running.recorded(own) >= set(track.methods), f"reproduce league plan --track {name}"
 
 
 def test_what_another_process_has_completed_meanwhile_is_not_made_again(

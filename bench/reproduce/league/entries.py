@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bench import about
 from bench.core.settings import BadSetting
-from bench.reproduce.league.rules import Entrant, Track, first_line
+from bench.reproduce.league.rules import Entrant, Track, first_line, method_digest
 from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
 from bench.reproduce.league.trials import Progress, Row, Status, cases
 from bench.reproduce.places import PACKAGED, RESULTS
@@ -52,13 +52,15 @@ class TaskEntry(StrictModel):
 class Entry(StrictModel):
     """A method's entry in a track.
 
-    package: the one that it is from; None: this suite. first_order: it promises to take no second
+    digest: of the method as it was entered (rules.method_digest). package: the one that it is from;
+    None: this suite. first_order: it promises to take no second
     derivative. command: makes the entry again. made, commit, torch, processor: when and with what
     the record was written.
     """
 
     track: str
     method: str
+    digest: str
     package: str | None
     first_order: bool
     command: str
@@ -107,17 +109,16 @@ def digest_of(targets: TaskTargets) -> str:
     return hash_of(targets.model_dump())
 
 
-def make_entry(
-    track: str, method: str, package: str | None, first_order: bool, tasks: Mapping[str, TaskEntry]
-) -> Entry:
-    """The record of an entry, with what it was made by."""
+def make_entry(entered: Entrant, first_order: bool, tasks: Mapping[str, TaskEntry]) -> Entry:
+    """The record of an entry, with what it was made by. entered: the method on any of the tasks."""
     commit = about.commit()
     return Entry(
-        track=track,
-        method=method,
-        package=package,
+        track=entered.name,
+        method=entered.method,
+        digest=method_digest(entered),
+        package=entered.package,
         first_order=first_order,
-        command=f"reproduce league run --track {track} --method {method}",
+        command=f"reproduce league run --track {entered.name} --method {entered.method}",
         made=datetime.now(UTC).date().isoformat(),
         commit=None if commit is None else commit["commit"],
         torch=torch.__version__,

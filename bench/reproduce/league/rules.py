@@ -283,6 +283,19 @@ def value_at(part: Logarithmic | Chosen, share: float, units: Steps) -> Scalar:
     return float(f"{low * (high / low) ** share * units.of(part.of):.4g}")
 
 
+def method_digest(entered: Entrant) -> str:
+    """A digest of all that decides an entry beside the rules: the method's settings, the versions
+    of its code, and what is searched."""
+    node: Any = OmegaConf.to_container(entered.configuration.algorithm, resolve=False)
+    space = read_space(entered.method, node)
+    meaning = {
+        "algorithm": describe_node(configured(entered, TRIED, {})["algorithm"]),
+        "space": {key: part.model_dump() for key, part in space.items()},
+    }
+    text = json.dumps(meaning, sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
 def rules_of(entered: Entrant) -> str:
     """A digest of all that decides what is asked of any method on this task.
 

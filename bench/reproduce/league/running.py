@@ -29,7 +29,15 @@ from bench.reproduce.league.entries import (
     todays,
     write_entry,
 )
-from bench.reproduce.league.rules import TRIED, Entrant, Track, configured, entrant, rules_of
+from bench.reproduce.league.rules import (
+    TRIED,
+    Entrant,
+    Track,
+    configured,
+    entrant,
+    method_digest,
+    rules_of,
+)
 from bench.reproduce.league.targets import Targets
 from bench.reproduce.league.trials import (
     Progress,
@@ -97,12 +105,24 @@ def check_targets(league: League) -> None:
 
 
 def recorded(league: League) -> set[str]:
-    """The methods whose records are complete by today's rules."""
+    """The methods, as they are today, whose records are complete by today's rules."""
     return {
         entry.method
         for entry in read_entries(league.name, league.results)
-        if is_complete(entry, league.track, league.targets)
+        if is_complete(entry, league.track, league.targets) and is_of_today(league, entry)
     }
+
+
+def is_of_today(league: League, entry: Entry) -> bool:
+    """Whether a record is of the method as it is today: its code, settings and what is searched.
+
+    The record of a method of a package that is not installed is taken as it is.
+    """
+    try:
+        entered = league.entrant(next(iter(league.track.tasks)), entry.method)
+    except BadSetting:
+        return entry.package is not None
+    return entry.digest == method_digest(entered)
 
 
 def standing(league: League, method: str) -> RunCount:
@@ -142,10 +162,12 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
 
 
 def tasks_to_keep(league: League, method: str) -> dict[str, TaskEntry]:
-    """The tasks that a method's record has by today's rules; none if the record lacks none."""
+    """The tasks that a method's record has by today's rules; none if the record lacks none, or is
+    of another version of the method."""
     for entry in read_entries(league.name, league.results):
-        if entry.method == method and not is_complete(entry, league.track, league.targets):
-            return todays(entry, league.track, league.targets)
+        if entry.method != method or is_complete(entry, league.track, league.targets):
+            continue
+        return todays(entry, league.track, league.targets) if is_of_today(league, entry) else {}
     return {}
 
 
@@ -244,7 +266,7 @@ def entry_of(
         else task_entry(entered, league.targets.tasks[task], league.progress(task, method))
         for task, entered in entrants.items()
     }
-    return make_entry(league.name, method, any_of.package, promises(settings), tasks)
+    return make_entry(any_of, promises(settings), tasks)
 
 
 def promises(settings: dict[str, object]) -> bool:
