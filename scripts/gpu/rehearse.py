@@ -130,7 +130,7 @@ def main() -> int:
     source = os.environ.get("BENCH_DATA_FROM", ".")
     parser.add_argument("--from", dest="source", type=Path, default=Path(source))
     parser.add_argument("--artifact", default="f2obo/fig1")
-    parser.add_argument("--kill", type=float, default=60.0, help="seconds of the first slice")
+    parser.add_argument("--kill", type=float, default=20.0, help="seconds of the first slice")
     parser.add_argument("--wheels", type=Path, help="a folder with wheels, in place of pip's")
     given = parser.parse_args()
     python = make_environment(given.environment.absolute())
@@ -139,7 +139,8 @@ def main() -> int:
         place = Path(folder)
         try:
             pack(place, given.artifact, given.source.absolute(), given.wheels)
-            slice_of_work(python, place, given.artifact, MOST, given.kill)
+            if slice_of_work(python, place, given.artifact, MOST, given.kill) is not None:
+                raise Wrong("the first slice ended before it was killed: write a smaller --kill")
             first = ended(place / "root")
             print(f"killed after {given.kill:g} s: {len(first)} runs had ended")
             pack(place, given.artifact, given.source.absolute(), given.wheels)
