@@ -99,6 +99,10 @@ def test_work_is_in_the_order_of_claims_per_minute(
     ]
     with pytest.raises(BadSetting, match="--only bome/table9: write one of bome/"):
         pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["bome/table9"])
+    with pytest.raises(
+        BadSetting, match="--only bome/table2: add CIFAR100 to --sets, which it reads"
+    ):
+        pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["bome/table2"])
 
 
 def test_claims_about_times_are_no_reason_to_go_first() -> None:

@@ -74,11 +74,17 @@ def work_list(
 ) -> list[dict[str, Any]]:
     """The artifacts that are not complete below the root, by claims per minute.
 
-    Raises BadSetting if a name in `only` is no artifact with the budget.
+    Raises BadSetting if a name in `only` is no artifact with the budget, or reads data that are not
+    among the sets.
     """
     there = {id: a for id, a in book.artifacts.items() if budget in a.spec.budgets}
     if unknown := set(only) - set(there):
         raise BadSetting(f"--only {unknown.pop()}: write one of {', '.join(there)}")
+    for id in only:
+        if lacking := needs(there[id]) - set(sets):
+            raise BadSetting(
+                f"--only {id}: add {', '.join(sorted(lacking))} to --sets, which it reads"
+            )
     items = []
     for id, artifact in there.items():
         if (only and id not in only) or not needs(artifact) <= set(sets):
