@@ -19,7 +19,7 @@ CASES = {
     if artifact != "bome/table1"  # its methods are those of table 2
     for label, settings in counting.rows(artifact)
 }
-HOSTED = ("GEM",)  # its quadratic programme is solved by SciPy
+HOSTED = "GEM"  # its quadratic programme is solved by SciPy, for which the host reads it once
 # Their inner loops end at a tolerance: the host looks after 4 gradients, 8 more, and so on.
 ADAPTIVE = ("AOBO", "AF2OBO")
 
@@ -34,7 +34,9 @@ def test_a_step_waits_for_nothing(case: str) -> None:
         if method in ADAPTIVE:
             assert set(counted.waits) == {"tolist"}
             assert counted.waits["tolist"] <= 2  # of at most 8 gradients, in all loops at once
-        elif method not in HOSTED:
+        elif method == HOSTED:
+            assert counted.waits in ({}, {"tolist": 1})  # none in the first task
+        else:
             assert counted.waits == {}
 
 
@@ -47,7 +49,6 @@ LOOKS: dict[str, Callable[[torch.Tensor], Any]] = {
     "new_tensor": lambda t: t.new_tensor(1.0),
     "tensor": lambda t: torch.tensor([1.0]),
     "as_tensor": lambda t: torch.as_tensor(2.0),
-    "from_numpy": lambda t: torch.from_numpy(np.zeros(2)),
     "nonzero": lambda t: t.nonzero(),
     "index": lambda t: t[t > 0],
     "repeat_interleave": lambda t: torch.repeat_interleave(t, torch.ones(3, dtype=torch.int64)),
@@ -71,5 +72,6 @@ def test_what_does_not_wait_is_not_counted() -> None:
         one.to(torch.device("cpu"), non_blocking=True)
         one[numbers]
         one.new_full((), 2.0)
+        torch.from_numpy(np.zeros(2))  # on the host: what waits is a copy of it to the device
     assert counting.waits == {}
     assert counting.operations == 4

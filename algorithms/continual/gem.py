@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Cost, Moment
-from bench.core.draw import Draw
+from bench.core.draw import Draw, bring
 from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, NonNegative, Positive
 from bench.core.stream import Stream, ring
@@ -51,9 +51,8 @@ def gem(
             gradient = o.g_y(s.x, y, new)
             if old:
                 G = torch.stack(o.together(*[Asked("g_y", s.x, y, samples) for samples in old]))
-                violated = ((G @ gradient) < 0).sum()
-                if violated > 0:
-                    gradient = project_gradient(gradient, G, margin)
+                gradient, constraints = project_gradient(gradient, G, margin)
+                violated = y.new_full((), constraints)
             y = y - lr * gradient
         return State(s.x, y, kept), {"violated": violated}
 
@@ -64,17 +63,21 @@ def gem(
     return Algorithm(init, step, first_order=True, on_stream=True, cost=cost)
 
 
-def project_gradient(gradient: Tensor, G: Tensor, margin: float = 0.0) -> Tensor:
-    """The closest z to the gradient with G z >= 0 (equation (8)), by the dual problem (11).
+def project_gradient(gradient: Tensor, G: Tensor, margin: float = 0.0) -> tuple[Tensor, int]:
+    """The closest z to the gradient with G z >= 0 (equation (8)), by the dual problem (11), and how
+    many of the constraints the gradient violates; if none, z is the gradient.
 
     z = G^T v + gradient with v = argmin over v >= margin of v^T G G^T v / 2 + <G gradient, v>.
-    gradient: [n]. G: [tasks, n].
+    gradient, z: [n]. G: [tasks, n].
     """
-    wide = G.double()
-    of_both = torch.column_stack([wide @ wide.T, wide @ gradient.double()])
-    P_q = of_both.cpu().numpy()  # one wait for both
-    v = dual(P_q[:, :-1], P_q[:, -1], margin)
-    return gradient + (torch.from_numpy(v).to(wide) @ wide).to(gradient)
+    wide, along = G.double(), (G @ gradient).double()
+    products = torch.column_stack([wide @ wide.T, wide @ gradient.double(), along])
+    found = np.array(products.tolist())  # the host waits once, for all that it needs
+    violated = int((found[:, -1] < 0).sum())
+    if not violated:
+        return gradient, 0
+    v = torch.from_numpy(dual(found[:, :-2], found[:, -2], margin))
+    return gradient + (bring(v, wide.device) @ wide).to(gradient), violated
 
 
 def dual(P: NDArray[np.float64], q: NDArray[np.float64], margin: float) -> NDArray[np.float64]:

@@ -114,7 +114,7 @@ class Counting(TorchDispatchMode):
     def __enter__(self) -> "Counting":
         for name in ("tolist", "cpu", "numpy", "new_tensor"):
             self.within.enter_context(self._noting(torch.Tensor, name))
-        for name in ("tensor", "as_tensor", "from_numpy"):
+        for name in ("tensor", "as_tensor"):
             self.within.enter_context(self._noting(torch, name))
         self.within.enter_context(self._noting(torch.Tensor, "to", is_blocking_copy))
         # softmax regression goes by torch there, and loops to a tolerance go in blocks of steps

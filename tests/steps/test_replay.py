@@ -115,17 +115,20 @@ def test_gems_dual_is_the_smallest_of_all_choices(seed: int, margin: float) -> N
     v = smallest(G @ G.T, G @ slope, margin)
     found = dual((G @ G.T).numpy(), (G @ slope).numpy(), margin)
     torch.testing.assert_close(torch.from_numpy(found), v, rtol=1e-9, atol=1e-9)
-    z = project_gradient(slope, G, margin)
+    z, violated = project_gradient(slope, G, margin)
+    assert violated == int((G @ slope < 0).sum())
     torch.testing.assert_close(z, slope + v @ G, rtol=1e-9, atol=1e-9)
-    single_precision = project_gradient(slope.float(), G.float(), margin)
+    single_precision, _ = project_gradient(slope.float(), G.float(), margin)
     assert single_precision.dtype == torch.float32
     torch.testing.assert_close(single_precision, z.float(), rtol=1e-4, atol=1e-4)
 
 
 def test_gems_projection_has_no_margin_unless_asked() -> None:
     G, slope = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([-0.5, 1.0]).double()
-    torch.testing.assert_close(project_gradient(slope, G), torch.tensor([0.0, 1.0]).double())
-    torch.testing.assert_close(project_gradient(slope, G, 3.0), torch.tensor([2.5, 1.0]).double())
+    torch.testing.assert_close(project_gradient(slope, G)[0], torch.tensor([0.0, 1.0]).double())
+    torch.testing.assert_close(
+        project_gradient(slope, G, 3.0)[0], torch.tensor([2.5, 1.0]).double()
+    )
 
 
 def test_gems_dual_leaves_out_what_only_rounding_says() -> None:
