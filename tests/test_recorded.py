@@ -287,6 +287,18 @@ def test_a_seed_is_added_without_making_the_others(record: Record, tmp_path: Pat
     assert found.rows["paper"]["A"].finals["loss"] == [0.101, 0.104, 0.109, 0.116]
 
 
+def test_runs_without_histories_are_reused_only_where_no_claim_needs_them(
+    record: Record, tmp_path: Path
+) -> None:
+    older = record.model_copy(update={"histories": {}})
+    without = planned(tmp_path / "new", older)
+    assert all(run.summary is None for run in without.runs if run.planned.seed > 0)
+    last_values = planned(tmp_path / "new", older, claims={"less": LESS})
+    assert last_values.missing == planned(tmp_path / "new", record).missing
+    (row,) = (r for r in last_values.rows if (r.variant, r.name) == ("paper", "A"))
+    assert all(run.summary is not None for run in row.runs)
+
+
 class Renamed(Known):
     """Names that are others than the recorded ones, as after a function's change."""
 

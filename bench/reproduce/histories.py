@@ -47,6 +47,13 @@ def kept_metrics(spec: Spec) -> list[str]:
     return list(dict.fromkeys([*drawn, *judged]))
 
 
+def needs_histories(row: str, spec: Spec) -> bool:
+    """Whether a claim rests on the histories of a row's runs, and not on their last values alone."""
+    return any(
+        not part_sources(claim) and row in claim.needed_rows for claim in spec.claims.values()
+    )
+
+
 def keep_history(run: Run, spec: Spec, drawn: bool = False) -> History:
     """The columns that a record keeps of a run.
 
@@ -54,10 +61,7 @@ def keep_history(run: Run, spec: Spec, drawn: bool = False) -> History:
     history, and where the path is drawn up to `PATH_ROWS` of them, or else at most `MOST_ROWS`,
     evenly spread. A metric that no row has is left out.
     """
-    told = any(
-        not part_sources(claim) and run.planned.point.row in claim.needed_rows
-        for claim in spec.claims.values()
-    )
+    told = needs_histories(run.planned.point.row, spec)
     whole = told or (drawn and spec.figure.trajectory and len(run.history) <= PATH_ROWS)
     rows = run.history if whole else thin_rows(run.history, MOST_ROWS)
     columns = {

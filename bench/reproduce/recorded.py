@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
-from bench.reproduce.histories import history_rows
+from bench.reproduce.histories import history_rows, needs_histories
 from bench.reproduce.plan import (
     TUNING_SEED,
     Circumstances,
@@ -81,7 +81,8 @@ def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -
     """Those recorded runs that a spec asks for today, by their names.
 
     They stand for runs that are not there, so that rows and seeds can be added to a record without
-    making the others again. Raises BadSetting if a row's settings are refused.
+    making the others again. Runs whose histories the record is too old to have are not among them
+    where a claim needs those. Raises BadSetting if a row's settings are refused.
     """
     kept: dict[str, Run] = {}
     for point in points(artifact.spec, book, found.budget):
@@ -89,7 +90,8 @@ def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -
         if row is None or not row.runs:
             continue
         own = [recorded_run(found, row, i) for i in range(len(row.seeds))]
-        if dict(point.chosen) == row.chosen:
+        judgeable = have_histories(own) or not needs_histories(point.row, artifact.spec)
+        if judgeable and dict(point.chosen) == row.chosen:
             wanted = [(point, seed) for seed in row.seeds]
             names.ensure(wanted, artifact.file)
             today = {names.get(*pair) for pair in wanted}
