@@ -48,7 +48,7 @@ def kept_metrics(spec: Spec) -> list[str]:
 
 
 def needs_histories(row: str, spec: Spec) -> bool:
-    """Whether a claim rests on the histories of a row's runs, and not on their last values alone."""
+    """Whether a claim rests on the histories of a row's runs, not on their last values alone."""
     return any(
         not part_sources(claim) and row in claim.needed_rows for claim in spec.claims.values()
     )
