@@ -327,6 +327,9 @@ def test_rows_are_added_to_a_record(reproduce: Reproduce, specs: Path, tmp_path:
     file = tmp_path / "results/mine/toy/smoke.json"
     first = json.loads(file.read_text())
     assert not first["complete"]
+    check = reproduce("check", "mine/toy", *budget, "--against-record", *results)
+    assert check.returncode == 0, check.stderr
+    assert check.stdout.startswith("no claims;")
     shutil.rmtree(tmp_path / "runs")
 
     # the row that is recorded is not made again, and its curve is drawn beside the other
