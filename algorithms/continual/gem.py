@@ -70,6 +70,7 @@ def project_gradient(gradient: Tensor, G: Tensor, margin: float = 0.0) -> tuple[
     z = G^T v + gradient with v = argmin over v >= margin of v^T G G^T v / 2 + <G gradient, v>.
     gradient, z: [n]. G: [tasks, n].
     """
+    # the test for violations keeps the gradients' precision; the programme is solved in double
     wide, along = G.double(), (G @ gradient).double()
     products = torch.column_stack([wide @ wide.T, wide @ gradient.double(), along])
     found = np.array(products.tolist())  # the host waits once, for all that it needs

@@ -136,7 +136,7 @@ def check(
     from bench.reproduce import checking, comparison, outdated, records
 
     book, root = load_book(specs), runs.expanduser()
-    totals, there = checking.CheckTotals(), False
+    totals, any_record = checking.CheckTotals(), False
     for artifact in find_artifacts(book, ids or []):
         wanted: list[Budget] = [budget.value] if budget else list(artifact.spec.budgets)
         if not (against_record or budget):
@@ -145,7 +145,7 @@ def check(
             old = records.read_record(artifact.id, name, results)
             if against_record and old is None:
                 continue
-            there, today = True, old
+            any_record, today = any_record or old is not None, old
             if against_record and old is not None:
                 today = outdated.mark_outdated(old, artifact, book, Names(root))
             found, remark, plan = current_verdicts(
@@ -162,7 +162,7 @@ def check(
                 outcomes, partly = checking.compare_with_record(old, artifact, book, plan, groups)
                 totals.outcomes += outcomes
                 totals.partly += partly
-    if against_record and not there and (ids or budget):
+    if against_record and not any_record and (ids or budget):
         raise BadSetting(f"{' '.join(ids or [])}: there is no such record in {results}")
     if against_record:
         out.print(

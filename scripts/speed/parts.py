@@ -30,7 +30,7 @@ from scripts.speed.stochastic import CONFIGS, LANES, start_at
 from scripts.speed.workload import BATCH
 from tasks.models.softmax_rows import curvatures, loss_gradients
 
-METHODS = ("SOBA", "AmIGO", "F2SA")
+METHODS = ("SOBA", "AmIGO", "stocBiO", "F2SA")
 
 
 class OperatorCall(NamedTuple):
