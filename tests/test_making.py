@@ -1,18 +1,20 @@
 """Making an artifact's runs, next to another `reproduce run` that makes the same ones."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.reproduce import making
+from bench.reproduce import making, records
 from bench.reproduce.plan import Run
 from bench.reproduce.points import Point
 from bench.runs.folder import RunFolder
 from bench.sweeps import jobs as job_layer
 from bench.sweeps.launchers import Launcher, ReportEnd
 from tests import planned
+from tests.test_records import ended
 
 ONE_RUN: dict[str, Any] = {
     "grid": None, "select": None, "variants": {"paper": {}}, "rows": {"A": {"method": "bome"}},
@@ -63,6 +65,43 @@ def test_a_run_that_another_process_has_just_begun_is_not_started_again(
 ) -> None:
     """Two `reproduce run --anew` at once make it once: the second one takes what the first made."""
     assert starts_again(tmp_path, monkeypatch, other_begins=True) == [False]
+
+
+def test_disturbed_runs_are_made_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only runs of rows whose times a claim reads, and a record's among them."""
+    less = {
+        "kind": "below", "by": "us", "text": "A takes less time", "rows": ["A"], "than": ["L"],
+        "metric": "cpu_seconds",
+    }  # fmt: skip
+    rows = {"A": {"method": "bome"}, "L": {"method": "bome", "line": True},
+            "B": {"method": "itd"}}  # fmt: skip
+    spec = ONE_RUN | {"rows": rows, "claims": {"less": less}}
+    for row in rows:
+        for seed, others in enumerate((0.1, 0.3, None)):
+            where = f"paper/{row}/-{seed}"
+            ended(tmp_path, where, 1.0, process={"others_cores": others})
+    artifact = planned.artifact(**spec)
+    old = records.make_record(planned.made(tmp_path, **spec), planned.BOOK)
+    shutil.rmtree(tmp_path / "paper/A")
+    started: list[str] = []
+
+    def launch(jobs: Sequence[job_layer.Job], folder: Path, report: ReportEnd) -> None:
+        for job in jobs:
+            assert job_layer.config_to_start(job)["run"]["force"]
+            started.append(job.folder.name)
+            job.note.write_text("{}")
+            report(job)
+
+    monkeypatch.setattr(making, "Names", lambda root, extra: Named())
+    both = ["paper/A/-1", "paper/A/-2", "paper/L/-1", "paper/L/-2"]
+    for disturbed in (True, False):
+        launcher = Launcher(launch)
+        making.make_runs(
+            artifact, planned.BOOK, "short", tmp_path, [], launcher, old=old, disturbed=disturbed
+        )
+        assert sorted(started) == both
 
 
 def test_the_time_of_files(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is undecided and what would decide it: seeds from measured deviations, runs from plans."""
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +28,32 @@ PLAIN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("shift", "n", "low", "high"),
-    [(1.0, 8, 0.0, INF), (-0.7, 20, 0.0, INF), (0.5, 12, -INF, 1.0), (1.5, 10, 0.0, 2.0)],
+    ("shift", "n", "low", "high", "reference"),
+    [
+        (1.0, 8, 0.0, INF, statistics.EXACT),
+        (-0.7, 20, 0.0, INF, statistics.EXACT),
+        (0.5, 12, -INF, 1.0, statistics.EXACT),
+        (1.5, 10, 0.0, 2.0, statistics.EXACT),  # inside, near one of two bounds
+        (1.0, 12, 0.0, 2.0, statistics.EXACT),  # right between them
+        (-0.7, 16, 0.0, 2.0, statistics.EXACT),  # outside of two: "fails" is asked at half the rate
+        (2.0, 12, 0.0, INF, statistics.Reference(0.5)),  # a published number that is not certain
+        (2.5, 12, 0.0, INF, statistics.Reference(0.5, 5)),
+    ],
 )
 def test_the_power_of_a_decision_is_that_of_simulated_seeds(
-    shift: float, n: int, low: float, high: float
+    shift: float, n: int, low: float, high: float, reference: statistics.Reference
 ) -> None:
-    """10,000 draws have an error of .005; the nearest bound stands for both."""
+    """4,000 draws have an error of .008. The published number is drawn too, which moves values."""
     values = shift + np.array([-1.0, 0.0, 1.0])  # mean `shift`, deviation 1
-    drawn = np.random.default_rng(0).normal(shift, 1.0, (10_000, n))
-    nearest = low if abs(shift - low) <= abs(high - shift) else high
-    bounds = (nearest, INF) if nearest == low else (-INF, nearest)
-    decided = np.mean(
-        [statistics.judge_values(d.tolist(), *bounds).answer != "open" for d in drawn]
-    )
-    assert statistics.decision_power(values.tolist(), low, high, n) == pytest.approx(
-        decided, abs=0.02
-    )
+    draw = np.random.default_rng(0)
+    moved = draw.normal(0.0, reference.se, 4_000) if reference.se else np.zeros(4_000)
+    drawn = draw.normal(shift, 1.0, (4_000, n)) - moved[:, None]
+    answers = [
+        statistics.judge_values(d.tolist(), low, high, reference=reference).answer for d in drawn
+    ]
+    decided = np.mean([answer != "open" for answer in answers])
+    found = statistics.decision_power(values.tolist(), low, high, n, reference)
+    assert found == pytest.approx(decided, abs=0.02)
 
 
 def test_the_seeds_that_a_decision_takes_are_the_least_with_that_power() -> None:
@@ -56,6 +66,9 @@ def test_the_seeds_that_a_decision_takes_are_the_least_with_that_power() -> None
     assert statistics.seeds_to_decide([2.0, 2.0], 0.0, INF) == statistics.FEWEST_SIGNS
     assert statistics.seeds_to_decide([INF, 2.0], 0.0, 3.0) is None
     assert statistics.seeds_to_decide([INF, INF], 0.0, INF) == statistics.FEWEST_SIGNS
+    nothing_said = [math.nan] * 6  # neither of two runs reached the target, at any seed
+    assert statistics.seeds_to_decide(nothing_said, 0.0, INF) is None
+    assert statistics.seeds_to_decide([INF, math.nan], 0.0, INF) is None
     assert statistics.decision_power([1.0], 0.0, INF, 9) is None
     assert statistics.decision_power(values, -INF, INF, 9) is None
     assert statistics.decision_power(values, 0.0, INF, 1) == 0.0
@@ -71,6 +84,22 @@ def test_a_claim_takes_the_seeds_of_its_dearest_part() -> None:
     assert todo.seeds_of_claim(claim([0.0, 1.0, 2.0], [9.0, 10.0, 11.0]), 3)[0] == 10
     assert todo.seeds_of_claim(claim([0.0, 1.0, 2.0], [INF, -1.0]), 3) == (None, None)
     assert todo.seeds_of_claim(claim([]), 3) == (None, None)
+
+
+def test_a_mean_near_its_bound_takes_more_seeds_than_one_between_bounds() -> None:
+    """What is asked is the power where the mean is measured, for claims of closeness too."""
+
+    def needed(values: list[float], extra_se: float = 0.0) -> int | None:
+        part = ClaimPart(what="w", values=values, low=-3.0, high=3.0, expected=3, extra_se=extra_se)
+        entry = claim([]).model_copy(update={"claim": {"kind": "close"}, "parts": [part]})
+        return todo.seeds_of_claim(entry, 3)[0]
+
+    between, near = needed([-1.0, 0.0, 1.0]), needed([1.5, 2.5, 3.5])
+    assert between is not None
+    assert between < 6
+    assert near == 34  # scipy and G*Power: a one-sided t-test at .025, effect .5, power .8
+    assert (needed([-1.0, 0.0, 1.0], 0.5) or 0) > between
+    assert needed([1.5, 2.5, 3.5], 0.5) is None  # the published number's own error is too large
 
 
 # runs
@@ -99,7 +128,7 @@ def test_runs_that_neither_folder_nor_record_has(tmp_path: Path) -> None:
 def test_the_cheapest_for_each_claim_comes_first() -> None:
     def item(seconds: float, claims: int) -> todo.MissingRuns:
         words: Any = {"not run": claims} if claims else {}
-        return todo.MissingRuns(artifact(), "short", todo.Counter(words), 1, seconds)
+        return todo.MissingRuns(artifact(), "short", Counter(words), 1, seconds)
 
     some = [item(9.0, 0), item(8.0, 1), item(20.0, 4), item(3.0, 0)]
     assert [i.seconds for i in sorted(some, key=todo.cost_of_a_claim)] == [20.0, 8.0, 3.0, 9.0]
@@ -111,10 +140,44 @@ def test_an_open_claim_says_what_its_seeds_cost(tmp_path: Path) -> None:
         ended(tmp_path, f"paper/L/-{seed}", value, process={"cpu_seconds": 4.0})
     plan = made(tmp_path, **PLAIN)
     old = records.make_record(plan, BOOK)
-    (found,) = todo.open_claims(artifact(**PLAIN), BOOK, "short", old, plan)
+    (found,) = todo.open_claims(artifact(**PLAIN), BOOK, "short", {("p/a", "short"): old}, plan)
     assert (found.variant, found.key, found.have, found.needed) == ("paper", "less", 3, 10)
     assert found.chance == pytest.approx(0.2, abs=0.05)
     assert found.seconds == 7 * 2 * 4.0  # seven seeds of two rows
+    assert found.disturbed == 0  # the claim reads no times
+    assert not found.waits_for_gpu
+
+
+def test_an_open_claim_waits_for_the_budget_gpu_until_that_has_a_record(tmp_path: Path) -> None:
+    for seed, value in enumerate((0.0, 1.0, 2.0)):
+        ended(tmp_path, f"paper/A/-{seed}", 0.0)
+        ended(tmp_path, f"paper/L/-{seed}", value)
+    budgets = {"short": {"minutes": 1.0, "seeds": 3}, "gpu": {"minutes": 1.0}}
+
+    def waits(*more: str, **changes: Any) -> bool:
+        spec = PLAIN | {"budgets": budgets, "claims": {"less": LESS | changes}}
+        plan = made(tmp_path, **spec)
+        old: Any = records.make_record(plan, BOOK)
+        recorded: Any = {("p/a", budget): old for budget in ("short", *more)}
+        (found,) = todo.open_claims(artifact(**spec), BOOK, "short", recorded, plan)
+        return found.waits_for_gpu
+
+    assert waits()
+    assert not waits("gpu")
+    assert not waits(budgets=["short"])
+
+
+def test_an_open_claim_about_times_says_how_many_of_them_tell_nothing(tmp_path: Path) -> None:
+    less = LESS | {"metric": "cpu_seconds"}
+    for seed in range(3):
+        alone = {"cpu_seconds": 4.0, "others_cores": 0.1 if seed else 0.3}
+        ended(tmp_path, f"paper/A/-{seed}", 0.0, process=alone)
+        ended(tmp_path, f"paper/L/-{seed}", 0.0, process=alone)
+    spec = PLAIN | {"claims": {"less": less}}
+    plan = made(tmp_path, **spec)
+    old = records.make_record(plan, BOOK)
+    (found,) = todo.open_claims(artifact(**spec), BOOK, "short", {("p/a", "short"): old}, plan)
+    assert (found.key, found.disturbed, found.needed) == ("less", 2, None)
 
 
 def test_budgets_to_do(tmp_path: Path) -> None:
@@ -138,8 +201,8 @@ def test_the_tables_have_a_row_for_each(tmp_path: Path, monkeypatch: pytest.Monk
     assert none == []
     table = todo.table_of_claims([only])
     cells = [next(iter(column.cells)) for column in table.columns]
-    assert cells[:4] == ["p/a", "short", "paper less", "3"]
-    assert cells[5] == "10"
+    assert cells[:5] == ["p/a", "short", "paper less", "", "3"]
+    assert [cells[k] for k in (5, 7)] == ["", "10"]
     lost, _ = campaign_commands.what_is_left([], book, tmp_path / "no", tmp_path / "no")
     cells = [next(iter(column.cells)) for column in todo.table_of_runs(lost).columns]
     assert cells == ["p/a", "short", "1 not run", "6", "~ 60 s"]

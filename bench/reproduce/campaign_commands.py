@@ -20,7 +20,10 @@ from bench.reproduce.terminal import err, out
 LEGEND = (
     "needed: seeds with which the claim is decided with a probability of 80%, if mean and\n"
     "deviation stay as measured; power: that probability with the seeds that there are; ?: the\n"
-    "values do not say. Raise seeds in the spec."
+    "values do not say, as where no run reached the target. Raise seeds in the spec.\n"
+    "waits for: the budget gpu, which has no record yet, judges the claim at the paper's size.\n"
+    "disturbed: runs beside which others worked, so that the times that the claim reads tell\n"
+    "nothing; reproduce run ID --budget B --disturbed makes them again."
 )
 
 
@@ -30,7 +33,13 @@ def todo(
     """List what is not decided, with the runs or seeds that would decide it; the cheapest first."""
     lacking, open_ones = what_is_left(ids or [], load_book(specs), runs.expanduser(), results)
     out.print(undecided.table_of_runs(lacking))
-    out.print(Text(f"\n{len(open_ones)} claims whose runs are all there and decide nothing:"))
+    waiting = sum(item.waits_for_gpu for item in open_ones)
+    out.print(
+        Text(
+            f"\n{len(open_ones)} claims whose runs are all there and decide nothing;"
+            f" {waiting} of them wait for the budget gpu:"
+        )
+    )
     if open_ones:
         out.print(undecided.table_of_claims(open_ones))
         out.print(LEGEND)
@@ -50,7 +59,7 @@ def what_is_left(
             if missing is not None:
                 lacking.append(missing)
             if old is not None:
-                open_ones += undecided.open_claims(artifact, book, budget, old, plan)
+                open_ones += undecided.open_claims(artifact, book, budget, recorded, plan)
     return lacking, open_ones
 
 

@@ -95,16 +95,20 @@ def make_runs(
     anew: bool = False,
     choice: Choice = EVERY_RUN,
     old: "Record | None" = None,
+    disturbed: bool = False,
 ) -> Plan:
     """Make the runs that are missing, and give the plan with all of them.
 
     The points of every grid are made first, at the first seed; when they show which point is the
     best, it is made at the other seeds. extra: overrides for all runs. anew: finished runs whose
     code has changed are made again. choice: which runs are made at all. old: a record whose runs
-    are not made again. Raises BadSetting if a row's settings are refused.
+    are not made again. disturbed: runs whose times a claim reads are made
+    again, once, if other work was done beside them; a record's are among them.
+    Raises BadSetting if a row's settings are refused.
     """
     import_torch()
     from bench.reproduce import runner  # slow to import
+    from bench.reproduce.disturbance import disturbed_runs
     from bench.reproduce.recorded import reusable_runs
     from bench.sweeps.sweep import progress_bar
 
@@ -112,8 +116,9 @@ def make_runs(
     tried, apart = set[str](), set[str]()
     since = runner.file_time(root)  # before the plan: what another process begins later counts
     recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
-    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
-    assert plan is not None
+    first = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
+    assert first is not None
+    plan = first
     retry = "run.retry_failed=true" in extra
     # lanes have no time of their own
     side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.needs_times(
@@ -135,15 +140,24 @@ def make_runs(
             if not state.has_ended:
                 err.print(f"  {planned.line}\n  its output: {log}")
 
-        def run_to_make(run: Run) -> plans.PlannedRun | None:
-            """What is to be made now of a run; None if nothing is."""
-            if run.planned.name in tried or run.recorded is not None:
+        def run_to_make(run: Run, timed: set[str]) -> plans.PlannedRun | None:
+            """What is to be made now of a run; None if nothing is. timed: runs to make again."""
+            if run.planned.name in tried:
+                return None
+            if run.planned.name in timed:
+                return replace(run.planned, again=True)
+            if run.recorded is not None:
                 return None
             if run.summary is None or (retry and run.failed):
                 return run.planned
             return replace(run.planned, again=True) if anew and code_changes(run) else None
 
-        while wanted := [found for run in chosen if (found := run_to_make(run)) is not None]:
+        def runs_to_make() -> list[plans.PlannedRun]:
+            timed = {run.planned.name for run in disturbed_runs(plan)} if disturbed else set[str]()
+            found = [run_to_make(run, timed) for run in chosen]
+            return [planned for planned in found if planned is not None]
+
+        while wanted := runs_to_make():
             lanes = side_by_side and not retry and not memory
             whole = runner.group_bundles(wanted) if lanes else [(planned,) for planned in wanted]
             bundles = [

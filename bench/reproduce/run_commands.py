@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.making import Choice, make_runs, print_outcome, time_limit
@@ -70,6 +71,13 @@ def run(
     anew: Annotated[
         bool, typer.Option("--anew", help="also make runs again whose code has changed")
     ] = False,
+    disturbed: Annotated[
+        bool,
+        typer.Option(
+            "--disturbed",
+            help="also make runs again whose times a claim reads, and beside which others worked",
+        ),
+    ] = False,
     rows: Annotated[
         list[str] | None, typer.Option(help="only these rows; may be given again; * and ? match")
     ] = None,
@@ -90,7 +98,8 @@ def run(
     """Make the runs that are missing. After an interrupt or a kill the same command goes on.
 
     With --unrecorded the runs that a record has, and that are still those of the spec, are not made
-    again; reproduce report --record then adds the new ones to it.
+    again; reproduce report --record then adds the new ones to it. With --disturbed one run is made
+    at a time; nothing else should work on the machine meanwhile.
     """
     from bench.reproduce import runner
     from bench.reproduce.records import read_record
@@ -98,10 +107,12 @@ def run(
 
     book, root = load_book(specs), runs.expanduser()
     extra = runner.check_extra([i for i in ids if "=" in i])
+    if disturbed and jobs not in (None, 1):
+        raise BadSetting(f"--jobs {jobs}: runs disturb each other: write --jobs 1 with --disturbed")
     if launcher == LauncherName.slurm:
         start = slurm(partition=partition, minutes=minutes, at_once=jobs or 64)
     else:
-        start = local(workers=jobs)
+        start = local(workers=1 if disturbed else jobs)
     choice = Choice(tuple(rows or ()), variant.value if variant else None, seeds)
     failed = False
     with time_limit(hours):
@@ -109,6 +120,8 @@ def run(
             check_budget(artifact, budget.value)
             choice.check(artifact)
             old = read_record(artifact.id, budget.value, results) if unrecorded else None
-            plan = make_runs(artifact, book, budget.value, root, extra, start, anew, choice, old)
+            plan = make_runs(
+                artifact, book, budget.value, root, extra, start, anew, choice, old, disturbed
+            )
             failed |= print_outcome(plan, book, choice)
     raise typer.Exit(FAILED if failed else OK)

@@ -6,7 +6,7 @@ start quickly.
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -247,70 +247,111 @@ def power(deviation: float, n: int, within: float, reference: Reference = EXACT)
     deviation: the standard deviation over seeds; the values are normal. n: the number of seeds.
     reference: how certain the number is that the values are compared with.
     """
+    return answer_chances(0.0, deviation, n, -within, within, reference)[0]
+
+
+def answer_chances(
+    mean: float, deviation: float, n: int, low: float, high: float, reference: Reference = EXACT
+) -> tuple[float, float]:
+    """How probable it is that n seeds answer "holds", and "fails", as `judge_values` does.
+
+    mean, deviation: of normal values, one for each seed. low, high: the claim's bounds. reference:
+    how certain the number is that the values are compared with.
+    """
     from scipy.special import chdtri, ndtr, stdtrit
 
     if n < 2:
-        return 0.0
+        return 0.0, 0.0
     tails = (np.arange(2000) + 0.5) / 2000  # the sample's own deviation has many equal chances
     own = deviation / math.sqrt(n)
-    sampled = own * np.sqrt(chdtri(n - 1, tails) / (n - 1))
-    se = np.hypot(sampled, reference.se)
-    room = within - stdtrit(freedom(n, reference), 1 - RATE) * se
+    se: Array = np.hypot(own * np.sqrt(chdtri(n - 1, tails) / (n - 1)), reference.se)
+    degrees = freedom(n, reference)
+    bounds = sum(math.isfinite(bound) for bound in (low, high))
+    inner = float(stdtrit(degrees, 1 - RATE)) * se
+    outer = float(stdtrit(degrees, 1 - RATE / max(1, bounds))) * se  # Bonferroni's, for each bound
     true_se = math.hypot(own, reference.se)
-    inside = 2 * ndtr(room / true_se) - 1 if true_se > 0 else np.ones_like(room)
-    return float(np.where(room > 0, inside, 0.0).mean())
+
+    def below(value: Array) -> Array:
+        """How probable it is that the sample's mean is below a value."""
+        if true_se == 0:
+            return (mean < value).astype(float)
+        found: Array = ndtr((value - mean) / true_se)
+        return found
+
+    inside = np.maximum(below(high - inner) - below(low + inner), 0.0)
+    outside = below(low - outer) + 1 - below(high + outer)
+    return float(inside.mean()), float(outside.mean())
 
 
 def seeds_needed(
     deviation: float, within: float, reference: Reference = EXACT, asked: float = 0.8
 ) -> int | None:
     """The least number of seeds with which `power` is as asked; None beyond `MOST_SEEDS`."""
-    if power(deviation, MOST_SEEDS, within, reference) < asked:
+
+    def chance(n: int) -> float:
+        return power(deviation, n, within, reference)
+
+    return least_seeds(chance, asked)
+
+
+def least_seeds(chance: Callable[[int], float], asked: float) -> int | None:
+    """The least number of seeds with which a chance that grows with it is as asked.
+
+    None beyond `MOST_SEEDS`.
+    """
+    if chance(MOST_SEEDS) < asked:
         return None
     few, enough = 1, MOST_SEEDS
     while enough - few > 1:
         middle_n = (few + enough) // 2
-        if power(deviation, middle_n, within, reference) >= asked:
+        if chance(middle_n) >= asked:
             enough = middle_n
         else:
             few = middle_n
     return enough
 
 
-def decision_power(values: Sequence[float], low: float, high: float, n: int) -> float | None:
+def decision_power(
+    values: Sequence[float], low: float, high: float, n: int, reference: Reference = EXACT
+) -> float | None:
     """How probable it is that n seeds decide whether a mean lies in [low, high].
 
-    The mean and the deviation over seeds are taken to be those of the values. None where these do
-    not say: fewer than two values, one that is not finite, or no spread.
+    The mean and the deviation over seeds are taken to be those of the values. reference: how
+    certain the number is that the values are compared with. None where the values do not say: fewer
+    than two, one that is not finite, or no error.
     """
-    from scipy.special import nctdtr, stdtrit
-
-    if len(values) < 2 or not np.isfinite(values).all() or np.ptp(values) == 0:
+    if len(values) < 2 or not np.isfinite(values).all():
         return None
-    if n < 2:
-        return 0.0
-    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
-    gaps = [gap for gap in (mean - low, high - mean) if math.isfinite(gap)]
-    if not gaps:
+    deviation = float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
+    bounded = math.isfinite(low) or math.isfinite(high)
+    if not bounded or math.hypot(deviation, reference.se) == 0:
         return None
-    nearest = min(gaps)  # negative if the mean is outside
-    shift = abs(nearest) / deviation * math.sqrt(n)
-    return float(1 - nctdtr(n - 1, shift, float(stdtrit(n - 1, 1 - RATE))))
+    return sum(answer_chances(float(np.mean(values)), deviation, n, low, high, reference))
 
 
 def seeds_to_decide(
-    values: Sequence[float], low: float, high: float, asked: float = 0.8
+    values: Sequence[float],
+    low: float,
+    high: float,
+    reference: Reference = EXACT,
+    asked: float = 0.8,
 ) -> int | None:
     """The least number of seeds with which `decision_power` is as asked.
 
     None beyond `MOST_SEEDS`, or where the values do not say. Values that do not differ, or of which
-    one is not finite, are left to the sign test, which takes `FEWEST_SIGNS` that agree.
+    one is infinite, are left to the sign test, which takes `FEWEST_SIGNS` that agree; values that
+    are nan speak for no answer, however many they are.
     """
-    chance = partial(decision_power, values, low, high)
-    if chance(MOST_SEEDS) is None:
+    if any(map(math.isnan, values)):
+        return None
+
+    def chance(n: int) -> float:
+        return decision_power(values, low, high, n, reference) or 0.0
+
+    if decision_power(values, low, high, MOST_SEEDS, reference) is None:
         sides = {low <= value <= high for value in values}
         return FEWEST_SIGNS if len(sides) == 1 else None
-    return next((n for n in range(2, MOST_SEEDS + 1) if (chance(n) or 0.0) >= asked), None)
+    return least_seeds(chance, asked)
 
 
 def discoveries(p_values: Sequence[float], rate: float = 0.05) -> int:

@@ -9,15 +9,17 @@ from rich.table import Table
 
 from bench.reproduce import records, statistics
 from bench.reproduce.claims import ClaimPart, VerdictWord
+from bench.reproduce.disturbance import disturbed_runs_of
 from bench.reproduce.durations import format_duration, recorded_run_count
 from bench.reproduce.plan import Names, Plan, make_plan, seeds
-from bench.reproduce.power import ASKED, claim_power
+from bench.reproduce.power import ASKED
 from bench.reproduce.recorded import reusable_runs
 from bench.reproduce.records import ClaimRecord, Record
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 
+Records = Mapping[tuple[str, str], Record]  # by artifact and budget
 UNDECIDED: tuple[VerdictWord, ...] = ("not enough runs", "outdated", "not run")
 
 
@@ -43,7 +45,9 @@ class OpenClaim:
     have, needed: the number of seeds, and with how many the claim is decided with a probability of
     `ASKED`, if mean and deviation stay as measured; None: not with any that is considered. chance:
     that probability with the seeds that there are; None: not known. seconds: CPU time of the seeds
-    that it lacks, for all rows of the artifact; None if their number is not known.
+    that it lacks, for all rows of the artifact; None if their number is not known. disturbed: how
+    many of its runs tell nothing, because it reads their times and other work was done beside them.
+    waits_for_gpu: whether the artifact's budget gpu judges the claim too, and has no record yet.
     """
 
     artifact: Artifact
@@ -54,9 +58,11 @@ class OpenClaim:
     needed: int | None
     chance: float | None
     seconds: float | None
+    disturbed: int
+    waits_for_gpu: bool
 
 
-def budgets_to_do(artifact: Artifact, recorded: Mapping[tuple[str, str], Record]) -> list[Budget]:
+def budgets_to_do(artifact: Artifact, recorded: Records) -> list[Budget]:
     """The budgets that have a record; without any the smallest at which claims are judged."""
     own: list[Budget] = [budget for budget in artifact.spec.budgets if budget != "smoke"]
     return [budget for budget in own if (artifact.id, budget) in recorded] or own[:1]
@@ -92,31 +98,41 @@ def run_cost(artifact: Artifact, budget: Budget, old: Record | None, plan: Plan)
 
 
 def open_claims(
-    artifact: Artifact, book: Book, budget: Budget, old: Record, plan: Plan
+    artifact: Artifact, book: Book, budget: Budget, recorded: Records, plan: Plan
 ) -> Iterator[OpenClaim]:
     """The claims whose seeds are all there and decide nothing, with what would decide them."""
-    n = len(seeds(artifact, budget))
+    n, old = len(seeds(artifact, budget)), recorded[artifact.id, budget]
     rows = sum(1 for row in plan.rows if row.chosen is not None)
+    no_gpu = "gpu" in artifact.spec.budgets and (artifact.id, "gpu") not in recorded
     for variant, group in rejudge(old, artifact, book).items():
+        at_gpu = records.claims_at(artifact.spec, variant, "gpu")
         for key, entry in group.items():
             if entry.verdict.word != "not enough runs":
                 continue
             needed, chance = seeds_of_claim(entry, n)
             more = None if needed is None else max(0, needed - n)
             cost = None if more is None else more * rows * run_cost(artifact, budget, old, plan)
-            yield OpenClaim(artifact, budget, variant, key, n, needed, chance, cost)
+            disturbed = disturbed_runs_of(artifact.spec.claims[key], plan, variant)
+            yield OpenClaim(
+                artifact,
+                budget,
+                variant,
+                key,
+                have=n,
+                needed=needed,
+                chance=chance,
+                seconds=cost,
+                disturbed=len(disturbed),
+                waits_for_gpu=no_gpu and key in at_gpu,
+            )
 
 
 def seeds_of_claim(entry: ClaimRecord, n: int) -> tuple[int | None, float | None]:
     """How many seeds a claim takes, and how probable it is that n of them decide it.
 
     One part that fails is enough, but for the claim to hold all parts have to. As most parts lie
-    inside of their bounds, what counts is the part that takes most seeds. For a claim of closeness
-    it is the number with which it holds if it is true.
+    inside of their bounds, what counts is the part that takes most seeds.
     """
-    close = claim_power(entry, n)
-    if close is not None:
-        return close.needed, close.chance
     known = [part_seeds(part, n) for part in entry.parts if part.values]
     if not known or any(needed is None for needed, _ in known):
         return None, None
@@ -127,8 +143,8 @@ def part_seeds(part: ClaimPart, n: int) -> tuple[int | None, float | None]:
     """The same for one part."""
     bounds = (part.values, part.low, part.high)
     return (
-        statistics.seeds_to_decide(*bounds, asked=ASKED),
-        statistics.decision_power(*bounds, n),
+        statistics.seeds_to_decide(*bounds, part.reference, ASKED),
+        statistics.decision_power(*bounds, n, part.reference),
     )
 
 
@@ -158,15 +174,18 @@ def cost_of_a_claim(item: MissingRuns) -> float:
 def table_of_claims(found: Iterable[OpenClaim]) -> Table:
     """A row for each claim that the seeds of its budget do not decide, the cheapest first."""
     table = Table(box=None, pad_edge=False)
-    for column in ("artifact", "budget", "claim", "seeds", "power", "needed", "CPU time"):
-        left = column in ("artifact", "budget", "claim")
+    left_columns = ("artifact", "budget", "claim", "waits for")
+    for column in (*left_columns, "seeds", "disturbed", "power", "needed", "CPU time"):
+        left = column in left_columns
         table.add_column(column, justify="left" if left else "right")
     for item in sorted(found, key=lambda item: (item.seconds is None, item.seconds)):
         table.add_row(
             item.artifact.id,
             item.budget,
             f"{item.variant} {item.key}",
+            "gpu" if item.waits_for_gpu else "",
             str(item.have),
+            str(item.disturbed or ""),
             "?" if item.chance is None else f"{item.chance:.0%}",
             "?" if item.needed is None else str(item.needed),
             "?" if item.seconds is None else f"~ {format_duration(item.seconds)}",

@@ -1,0 +1,25 @@
+"""Runs whose times a claim reads, and that other work was done beside."""
+
+from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.plan import TIMES, Plan, Run
+from bench.reproduce.records import claims_at
+
+
+def disturbed_runs(plan: Plan) -> list[Run]:
+    """The disturbed runs of all claims of a plan; a run may be there twice."""
+    spec = plan.artifact.spec
+    return [
+        run
+        for variant in spec.variants
+        for claim in claims_at(spec, variant, plan.budget).values()
+        for run in disturbed_runs_of(claim, plan, variant)
+    ]
+
+
+def disturbed_runs_of(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
+    """A claim's finished runs of one variant that were disturbed; none if it reads no times."""
+    if not any(metric in TIMES for metric in claim.metrics):
+        return []
+    rows = [row for row in plan.rows if row.variant == variant and row.name in claim.needed_rows]
+    runs = [run for row in rows for run in row.runs]
+    return [run for run in runs if run.summary is not None and not run.undisturbed]
