@@ -1,8 +1,12 @@
 """The lines of `reproduce list`, and the shell's completion of what they name."""
 
-from bench.reproduce import listing
+from pathlib import Path
+from typing import Any
+
+from bench.reproduce import listing, records
 from bench.reproduce.options import complete_id
 from bench.reproduce.records import Record
+from tests import planned
 
 LONG = "1 hold, 2 fail, 13 open, 1 outdated, 12 not run; ours: 4 hold, 3 fail, 5 outdated"
 
@@ -40,6 +44,15 @@ def test_every_artifacts_own_line_fits() -> None:
     assert "bome" in ids
     assert "bome/fig1_coreset" in ids
     assert max(len(f"{name} (paper, code)") for name in ids) <= 80
+
+
+def test_an_artifact_without_a_record_says_what_that_waits_for(tmp_path: Path) -> None:
+    spec = planned.artifact(waits_for="the data set of " + 20 * "long names ")
+    record: Any = records.make_record(planned.made(tmp_path), planned.BOOK)
+    for recorded, shown in (({}, True), ({("p/a", "short"): record}, False)):
+        lines = list(listing.list_artifacts([spec], planned.BOOK, tmp_path, recorded, 80))
+        assert ("waits for the data set" in " ".join(lines)) == shown
+        assert max(len(line) for text in lines for line in text.splitlines()) <= 80
 
 
 def test_names_are_completed() -> None:

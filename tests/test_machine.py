@@ -38,8 +38,8 @@ def test_busy_ticks_are_all_but_those_of_waiting(
         (10.0, 8.0, 7.0, 0.0),  # ticks miss some work
         (10.0, 8.0, 6.0, None),  # they miss even this process: they say nothing
         (10.0, 8.0, 0.0, None),
-        (0.99, 0.5, 0.5, None),  # too short for ticks
-        (1.0, 0.5, 0.5, 0.0),
+        (0.24, 0.2, 0.2, None),  # too short for ticks
+        (0.25, 0.2, 0.2, 0.0),
         (10.0, 8.0, None, None),
     ],
 )

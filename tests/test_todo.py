@@ -125,13 +125,26 @@ def test_runs_that_neither_folder_nor_record_has(tmp_path: Path) -> None:
     assert lacking(tmp_path, half) is None
 
 
-def test_the_cheapest_for_each_claim_comes_first() -> None:
-    def item(seconds: float, claims: int) -> todo.MissingRuns:
-        words: Any = {"not run": claims} if claims else {}
-        return todo.MissingRuns(artifact(), "short", Counter(words), 1, seconds)
+def test_runs_that_wait_for_data_say_so_until_there_is_a_record(tmp_path: Path) -> None:
+    spec = artifact(**PLAIN, waits_for="a GPU")
+    names: Any = Known()
+    for seed in range(3):
+        ended(tmp_path, f"paper/A/-{seed}", 0.5)
+    old = records.make_record(made(tmp_path, **PLAIN), BOOK)
+    for record, said in ((None, "a GPU"), (old, "")):
+        _, found = todo.missing_runs(spec, BOOK, "short", record, tmp_path / "none", names)
+        assert found is not None
+        assert found.waits_for == said
 
-    some = [item(9.0, 0), item(8.0, 1), item(20.0, 4), item(3.0, 0)]
-    assert [i.seconds for i in sorted(some, key=todo.cost_of_a_claim)] == [20.0, 8.0, 3.0, 9.0]
+
+def test_the_cheapest_for_each_claim_comes_first() -> None:
+    def item(seconds: float, claims: int, waits_for: str = "") -> todo.MissingRuns:
+        words: Any = {"not run": claims} if claims else {}
+        return todo.MissingRuns(artifact(), "short", Counter(words), 1, seconds, waits_for)
+
+    some = [item(9.0, 0), item(8.0, 1), item(20.0, 4), item(3.0, 0), item(1.0, 9, "data")]
+    found = [i.seconds for i in sorted(some, key=todo.cost_of_a_claim)]
+    assert found == [20.0, 8.0, 3.0, 9.0, 1.0]
 
 
 def test_an_open_claim_says_what_its_seeds_cost(tmp_path: Path) -> None:
@@ -205,4 +218,4 @@ def test_the_tables_have_a_row_for_each(tmp_path: Path, monkeypatch: pytest.Monk
     assert [cells[k] for k in (5, 7)] == ["", "10"]
     lost, _ = campaign_commands.what_is_left([], book, tmp_path / "no", tmp_path / "no")
     cells = [next(iter(column.cells)) for column in todo.table_of_runs(lost).columns]
-    assert cells == ["p/a", "short", "1 not run", "6", "~ 60 s"]
+    assert cells == ["p/a", "short", "1 not run", "6", "~ 60 s", ""]

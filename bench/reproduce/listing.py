@@ -39,6 +39,10 @@ def list_artifacts(
     yield list_line(HEADING, width)
     for artifact in artifacts:
         yield f"{artifact.id} ({', '.join(artifact.spec.variants)})"
+        if waiting := waits_for(artifact, recorded):
+            yield textwrap.fill(
+                f"waits for {waiting}", width, initial_indent="  ", subsequent_indent="    "
+            )
         for budget in artifact.spec.budgets:
             plan = plans.make_plan(
                 artifact, book, budget, root, names, compose=False, read=summary_or_none
@@ -53,6 +57,12 @@ def list_artifacts(
                 totals.describe_verdicts(record, artifact.spec),
             )
             yield list_line(cells, width)
+
+
+def waits_for(artifact: Artifact, recorded: Recorded) -> str:
+    """What the artifact's first record waits for; empty if it has one, or waits for nothing."""
+    has_record = any((artifact.id, budget) in recorded for budget in artifact.spec.budgets)
+    return "" if has_record else artifact.spec.waits_for
 
 
 def list_line(cells: Sequence[str], width: int) -> str:

@@ -133,13 +133,15 @@ class Spec(StrictModel):
     threads: the number for each run, because another number gives other last bits. set: settings
     of all rows. grid: the grid of all rows but reference lines. ends: setting -> the end at which
     its values in grids cannot go on, because smaller or larger ones make no sense; a chosen point
-    that lies there is not flagged. columns: the metrics of the table.
+    that lies there is not flagged. columns: the metrics of the table. waits_for: the data or the
+    machine that its runs take and that was not at hand yet; shown while there is no record.
     """
 
     title: str
     source: str
     task: str
     note: str = ""
+    waits_for: str = ""
     threads: Count = 1
     set: Settings = {}
     grid: Grid | None = None

@@ -29,6 +29,7 @@ class MissingRuns:
 
     claims: how many claims wait for them, by what is said of them now. count: the number of runs.
     seconds: CPU time of all of them, by what the record's runs took or else by the spec's estimate.
+    waits_for: data or a machine that they take and that the artifact's first record waits for.
     """
 
     artifact: Artifact
@@ -36,6 +37,7 @@ class MissingRuns:
     claims: Counter[VerdictWord]
     count: int
     seconds: float
+    waits_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ def missing_runs(
     verdicts = records.judge_claims(plan, book)
     words = Counter(e.verdict.word for group in verdicts.values() for e in group.values())
     waiting = Counter({word: words[word] for word in UNDECIDED if words[word]})
-    return plan, MissingRuns(
-        artifact, budget, waiting, count, count * run_cost(artifact, budget, old, plan)
-    )
+    seconds = count * run_cost(artifact, budget, old, plan)
+    waits_for = artifact.spec.waits_for if old is None else ""
+    return plan, MissingRuns(artifact, budget, waiting, count, seconds, waits_for)
 
 
 def run_cost(artifact: Artifact, budget: Budget, old: Record | None, plan: Plan) -> float:
@@ -149,9 +151,9 @@ def part_seeds(part: ClaimPart, n: int) -> tuple[int | None, float | None]:
 
 
 def table_of_runs(found: Iterable[MissingRuns]) -> Table:
-    """A row for each artifact that lacks runs, the cheapest for each claim first."""
+    """A row for each artifact that lacks runs, in the order in which `campaign` makes them."""
     table = Table(box=None, pad_edge=False)
-    for column in ("artifact", "budget", "claims that wait", "runs", "CPU time"):
+    for column in ("artifact", "budget", "claims that wait", "runs", "CPU time", "waits for"):
         table.add_column(column, justify="right" if column in ("runs", "CPU time") else "left")
     for item in sorted(found, key=cost_of_a_claim):
         words = ", ".join(f"{count} {word}" for word, count in item.claims.items())
@@ -161,14 +163,18 @@ def table_of_runs(found: Iterable[MissingRuns]) -> Table:
             words or "none",
             str(item.count),
             f"~ {format_duration(item.seconds)}",
+            item.waits_for,
         )
     return table
 
 
-def cost_of_a_claim(item: MissingRuns) -> float:
-    """The CPU seconds for each claim that waits; artifacts without one come last."""
+def cost_of_a_claim(item: MissingRuns) -> tuple[bool, bool, float]:
+    """The key by which runs are made: the CPU seconds for each claim that waits.
+
+    Artifacts without such a claim come behind, and then those that wait for data or a machine.
+    """
     waiting = item.claims.total()
-    return item.seconds / waiting if waiting else 1e9 + item.seconds
+    return bool(item.waits_for), not waiting, item.seconds / max(1, waiting)
 
 
 def table_of_claims(found: Iterable[OpenClaim]) -> Table:

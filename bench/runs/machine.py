@@ -18,7 +18,7 @@ from bench.core.settings import BadSetting
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 PROC_STAT, STATUS = Path("/proc/stat"), Path("/proc/self/status")
-SHORTEST = 1.0  # seconds, over which ticks of a hundredth say how busy the machine is
+SHORTEST = 0.25  # seconds, over which two ticks of a hundredth are less than a tenth of a core
 KEPT = {M_TRIM_THRESHOLD: 2**28, M_MMAP_THRESHOLD: 2**25}  # bytes kept in all, and of one tensor
 
 _ends: list[float] = []  # the CPU time of this process at the end of each of its runs

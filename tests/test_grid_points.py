@@ -1,0 +1,50 @@
+"""No grid point of any budget is one that its method refuses."""
+
+from collections.abc import Iterator
+
+from omegaconf import OmegaConf
+
+from bench.core.settings import BadSetting, build, check_settings
+from bench.reproduce.book import load_book
+from bench.reproduce.points import format_override, points
+from bench.reproduce.specs import Value
+from tests.composed import composed
+
+Own = tuple[tuple[str, Value], ...]
+
+
+def settings_of_methods() -> Iterator[tuple[str, str, Own]]:
+    """Every artifact and budget with a method and a point's own settings, each of these once.
+
+    Settings that are a fraction are left out: methods refuse counts together, such as K > T, and
+    a fraction for itself, which the test of all specs would find at any point.
+    """
+    book, seen = load_book(None), set()
+    for artifact in book.artifacts.values():
+        for budget in artifact.spec.budgets:
+            for point in points(artifact.spec, book, budget):
+                every = {**dict(point.settings), **dict(point.chosen)}
+                own = tuple(
+                    sorted(
+                        (name, value)
+                        for name, value in every.items()
+                        if name.startswith("algorithm.") and isinstance(value, int | str)
+                    )
+                )
+                if (every["algorithm"], own) not in seen:
+                    seen.add((every["algorithm"], own))
+                    yield f"{artifact.id} {budget}", str(every["algorithm"]), own
+
+
+def test_every_method_takes_every_point_of_its_grids() -> None:
+    """K = 10 at T = 1 was refused at four points, and the row had no run."""
+    refused = []
+    for where, method, own in settings_of_methods():
+        settings = [format_override(name, value) for name, value in own]
+        config = composed(f"algorithm={method}", *settings)
+        try:
+            node = OmegaConf.to_container(config.algorithm, resolve=True)
+            build(check_settings(node, "algorithm"))
+        except BadSetting as error:
+            refused.append(f"{where}: {method}: {error}")
+    assert refused == []
