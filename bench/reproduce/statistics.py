@@ -7,7 +7,7 @@ start quickly.
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -258,13 +258,12 @@ def answer_chances(
     mean, deviation: of normal values, one for each seed. low, high: the claim's bounds. reference:
     how certain the number is that the values are compared with.
     """
-    from scipy.special import chdtri, ndtr, stdtrit
+    from scipy.special import ndtr, stdtrit
 
     if n < 2:
         return 0.0, 0.0
-    tails = (np.arange(2000) + 0.5) / 2000  # the sample's own deviation has many equal chances
     own = deviation / math.sqrt(n)
-    se: Array = np.hypot(own * np.sqrt(chdtri(n - 1, tails) / (n - 1)), reference.se)
+    se: Array = np.hypot(own * sampled_deviations(n), reference.se)
     degrees = freedom(n, reference)
     bounds = sum(math.isfinite(bound) for bound in (low, high))
     inner = float(stdtrit(degrees, 1 - RATE)) * se
@@ -281,6 +280,16 @@ def answer_chances(
     inside = np.maximum(below(high - inner) - below(low + inner), 0.0)
     outside = below(low - outer) + 1 - below(high + outer)
     return float(inside.mean()), float(outside.mean())
+
+
+@cache
+def sampled_deviations(n: int) -> Array:
+    """Standard deviations of n normal values over their own, each as probable as the others."""
+    from scipy.special import chdtri
+
+    tails = (np.arange(2000) + 0.5) / 2000
+    found: Array = np.sqrt(chdtri(n - 1, tails) / (n - 1))
+    return found
 
 
 def seeds_needed(
