@@ -67,10 +67,15 @@ def test_a_run_that_another_process_has_just_begun_is_not_started_again(
     assert starts_again(tmp_path, monkeypatch, other_begins=True) == [False]
 
 
+def no_changes(run: Run) -> list[str]:
+    """What `making.code_changes` says of a run of today's code."""
+    return []
+
+
 def test_disturbed_runs_are_made_again_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only runs of rows whose times a claim reads, and a record's among them."""
+    """Only runs of rows whose times a claim reads, and a record's among them; they are told."""
     less = {
         "kind": "below", "by": "us", "text": "A takes less time", "rows": ["A"], "than": ["L"],
         "metric": "cpu_seconds",
@@ -98,10 +103,15 @@ def test_disturbed_runs_are_made_again_once(
     both = ["paper/A/-1", "paper/A/-2", "paper/L/-1", "paper/L/-2"]
     for disturbed in (True, False):
         launcher = Launcher(launch)
-        making.make_runs(
+        plan = making.make_runs(
             artifact, planned.BOOK, "short", tmp_path, [], launcher, old=old, disturbed=disturbed
         )
         assert sorted(started) == both
+    monkeypatch.setattr(making, "code_changes", no_changes)
+    making.print_outcome(plan, planned.BOOK)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "4 finished runs had other work beside them" in said
+    assert "--disturbed" in said
 
 
 def test_the_time_of_files(tmp_path: Path) -> None:

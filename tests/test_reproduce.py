@@ -353,6 +353,9 @@ def test_rows_are_added_to_a_record(reproduce: Reproduce, specs: Path, tmp_path:
     wrong = reproduce("run", "mine/toy", *budget, "--rows", "BOMEE")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "--rows BOMEE: mine/toy has BOME, ITD" in wrong.stderr
+    wrong = reproduce("run", "mine/toy", *budget, "--disturbed", "--jobs", "2")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "write --jobs 1 with --disturbed" in wrong.stderr
 
 
 def test_a_campaign_makes_and_records_what_is_to_do(

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
+from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.plan import Names, Plan, PlannedRow, Run
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
@@ -108,7 +109,6 @@ def make_runs(
     """
     import_torch()
     from bench.reproduce import runner  # slow to import
-    from bench.reproduce.disturbance import disturbed_runs
     from bench.reproduce.recorded import reusable_runs
     from bench.sweeps.sweep import progress_bar
 
@@ -221,6 +221,12 @@ def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
         out.print(
             f"{len(older)} finished runs were made before their code changed: {names}; "
             "reproduce run with --anew makes them again"
+        )
+    beside = {run.planned.name for run in disturbed_runs(plan)}
+    if beside:
+        out.print(
+            f"{len(beside)} finished runs had other work beside them, and no claim reads their "
+            "times; reproduce run with --disturbed makes them again, one at a time"
         )
     out.print(
         f"next: reproduce check {plan.artifact.id} --budget {plan.budget}; "
