@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.reproduce import cli, power, records, statistics
+from bench.reproduce import chances, cli, power, records, statistics
 from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.records import ClaimRecord
 from bench.reproduce.specs import Book
@@ -33,15 +33,13 @@ def entry(*parts: ClaimPart, word: Any = "not enough runs", **claim: Any) -> Cla
 def test_power_is_of_the_deviation_and_half_the_width() -> None:
     found = power.claim_power(entry(part(*VALUES)), 5)
     assert found is not None
-    assert found.chance == pytest.approx(statistics.power(1.0, 5, 2.0))
-    assert (found.n, found.needed) == (5, statistics.seeds_needed(1.0, 2.0))
+    assert found.chance == pytest.approx(chances.power(1.0, 5, 2.0))
+    assert (found.n, found.needed) == (5, chances.seeds_needed(1.0, 2.0))
     near = power.claim_power(entry(part(9.0, 10.0, 11.0)), 5)  # wherever the values lie
     assert near == found
     vague = power.claim_power(entry(part(*VALUES, extra_se=0.5, extra_n=4)), 5)
     assert vague is not None
-    assert vague.chance == pytest.approx(
-        statistics.power(1.0, 5, 2.0, statistics.Reference(0.5, 4))
-    )
+    assert vague.chance == pytest.approx(chances.power(1.0, 5, 2.0, statistics.Reference(0.5, 4)))
 
 
 def test_the_least_of_several_parts_counts() -> None:

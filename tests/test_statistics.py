@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bench.reproduce.chances import power, seeds_needed
 from bench.reproduce.statistics import (
     FEWEST_SIGNS,
     LEVEL,
@@ -19,8 +20,6 @@ from bench.reproduce.statistics import (
     loglog_slope,
     median_interval,
     middle,
-    power,
-    seeds_needed,
     sign_test,
     student_interval,
     student_reach,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.reproduce import campaign_commands, records, statistics, todo
+from bench.reproduce import campaign_commands, chances, records, statistics, todo
 from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.records import ClaimRecord
 from bench.reproduce.specs import Book
@@ -52,26 +52,26 @@ def test_the_power_of_a_decision_is_that_of_simulated_seeds(
         statistics.judge_values(d.tolist(), low, high, reference=reference).answer for d in drawn
     ]
     decided = np.mean([answer != "open" for answer in answers])
-    found = statistics.decision_power(values.tolist(), low, high, n, reference)
+    found = chances.decision_power(values.tolist(), low, high, n, reference)
     assert found == pytest.approx(decided, abs=0.02)
 
 
 def test_the_seeds_that_a_decision_takes_are_the_least_with_that_power() -> None:
     values = [0.0, 1.0, 2.0]
-    needed = statistics.seeds_to_decide(values, 0.0, INF)
+    needed = chances.seeds_to_decide(values, 0.0, INF)
     assert needed == 10  # scipy and G*Power: a one-sided t-test at .025, effect 1, power .8
-    assert (statistics.decision_power(values, 0.0, INF, needed) or 0) >= 0.8
-    assert (statistics.decision_power(values, 0.0, INF, needed - 1) or 0) < 0.8
-    assert statistics.seeds_to_decide(values, 0.99, INF) is None  # beyond a thousand
-    assert statistics.seeds_to_decide([2.0, 2.0], 0.0, INF) == statistics.FEWEST_SIGNS
-    assert statistics.seeds_to_decide([INF, 2.0], 0.0, 3.0) is None
-    assert statistics.seeds_to_decide([INF, INF], 0.0, INF) == statistics.FEWEST_SIGNS
+    assert (chances.decision_power(values, 0.0, INF, needed) or 0) >= 0.8
+    assert (chances.decision_power(values, 0.0, INF, needed - 1) or 0) < 0.8
+    assert chances.seeds_to_decide(values, 0.99, INF) is None  # beyond a thousand
+    assert chances.seeds_to_decide([2.0, 2.0], 0.0, INF) == statistics.FEWEST_SIGNS
+    assert chances.seeds_to_decide([INF, 2.0], 0.0, 3.0) is None
+    assert chances.seeds_to_decide([INF, INF], 0.0, INF) == statistics.FEWEST_SIGNS
     nothing_said = [math.nan] * 6  # neither of two runs reached the target, at any seed
-    assert statistics.seeds_to_decide(nothing_said, 0.0, INF) is None
-    assert statistics.seeds_to_decide([INF, math.nan], 0.0, INF) is None
-    assert statistics.decision_power([1.0], 0.0, INF, 9) is None
-    assert statistics.decision_power(values, -INF, INF, 9) is None
-    assert statistics.decision_power(values, 0.0, INF, 1) == 0.0
+    assert chances.seeds_to_decide(nothing_said, 0.0, INF) is None
+    assert chances.seeds_to_decide([INF, math.nan], 0.0, INF) is None
+    assert chances.decision_power([1.0], 0.0, INF, 9) is None
+    assert chances.decision_power(values, -INF, INF, 9) is None
+    assert chances.decision_power(values, 0.0, INF, 1) == 0.0
 
 
 def claim(*values: list[float]) -> ClaimRecord:

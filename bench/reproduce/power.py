@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.reproduce import statistics
+from bench.reproduce import chances
 from bench.reproduce.book import format_path
 from bench.reproduce.claims import ClaimPart
 from bench.reproduce.plan import seeds
 from bench.reproduce.records import ClaimRecord, Verdicts
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
+from bench.reproduce.statistics import FEWEST_SIGNS
 
 KINDS = ("close", "within_published")  # of claims with two bounds, between which the truth may lie
 FEWEST_VALUES = 3  # from which a deviation is taken
@@ -26,7 +27,7 @@ class Power(NamedTuple):
     """How probable "holds" is of a claim whose values are as asked, right between the bounds.
 
     chance: the probability with n seeds. needed: the number of seeds for a chance of `ASKED`; None
-    if it is beyond `statistics.MOST_SEEDS`.
+    if it is beyond `chances.MOST_SEEDS`.
     """
 
     chance: float
@@ -36,7 +37,7 @@ class Power(NamedTuple):
     @property
     def text(self) -> str:
         """The power in words."""
-        seeds_text = f"more than {statistics.MOST_SEEDS:,}" if self.needed is None else self.needed
+        seeds_text = f"more than {chances.MOST_SEEDS:,}" if self.needed is None else self.needed
         return f"power {self.chance:.0%} at n = {self.n}; {ASKED:.0%} takes {seeds_text} seeds"
 
 
@@ -56,12 +57,12 @@ def part_power(part: ClaimPart, n: int) -> Power:
     """The power of one part, whose values are finite, with n seeds."""
     deviation = float(np.std(part.values, ddof=1))
     if deviation == 0 and part.extra_se == 0:  # equal values are left to the sign test
-        return Power(float(n >= statistics.FEWEST_SIGNS), n, statistics.FEWEST_SIGNS)
+        return Power(float(n >= FEWEST_SIGNS), n, FEWEST_SIGNS)
     within = (part.high - part.low) / 2
     return Power(
-        statistics.power(deviation, n, within, part.reference),
+        chances.power(deviation, n, within, part.reference),
         n,
-        statistics.seeds_needed(deviation, within, part.reference, ASKED),
+        chances.seeds_needed(deviation, within, part.reference, ASKED),
     )
 
 

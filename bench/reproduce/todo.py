@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench.reproduce import records, statistics
+from bench.reproduce import chances, records
 from bench.reproduce.claims import ClaimPart, VerdictWord
 from bench.reproduce.disturbance import disturbed_runs_of
 from bench.reproduce.durations import format_duration, recorded_run_count
@@ -145,8 +145,8 @@ def part_seeds(part: ClaimPart, n: int) -> tuple[int | None, float | None]:
     """The same for one part."""
     bounds = (part.values, part.low, part.high)
     return (
-        statistics.seeds_to_decide(*bounds, part.reference, ASKED),
-        statistics.decision_power(*bounds, n, part.reference),
+        chances.seeds_to_decide(*bounds, part.reference, ASKED),
+        chances.decision_power(*bounds, n, part.reference),
     )
 
 
