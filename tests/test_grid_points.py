@@ -17,8 +17,8 @@ Own = tuple[tuple[str, Value], ...]
 def settings_of_methods() -> Iterator[tuple[str, str, Own]]:
     """Every artifact and budget with a method and a point's own settings, each of these once.
 
-    Settings that are a fraction are left out: methods refuse counts together, such as K > T, and
-    a fraction for itself, which the test of all specs would find at any point.
+    Fractions are left out, so that there are few enough: what methods refuse of several settings
+    together is about counts, such as K > T.
     """
     book, seen = load_book(None), set()
     for artifact in book.artifacts.values():

@@ -40,6 +40,7 @@ def test_busy_ticks_are_all_but_those_of_waiting(
         (10.0, 8.0, 0.0, None),
         (0.24, 0.2, 0.2, None),  # too short for ticks
         (0.25, 0.2, 0.2, 0.0),
+        (0.25, 0.1, 0.0, None),  # a short run too has to be seen itself
         (10.0, 8.0, None, None),
     ],
 )

@@ -5,18 +5,18 @@ from bench.reproduce.plan import TIMES, Plan, Run
 from bench.reproduce.records import claims_at
 
 
-def disturbed_runs(plan: Plan) -> list[Run]:
-    """The disturbed runs of all claims of a plan; a run may be there twice."""
+def disturbed_names(plan: Plan) -> set[str]:
+    """The names of the disturbed runs of all claims of a plan."""
     spec = plan.artifact.spec
-    return [
-        run
+    return {
+        run.planned.name
         for variant in spec.variants
         for claim in claims_at(spec, variant, plan.budget).values()
-        for run in disturbed_runs_of(claim, plan, variant)
-    ]
+        for run in disturbed_runs(claim, plan, variant)
+    }
 
 
-def disturbed_runs_of(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
+def disturbed_runs(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
     """A claim's finished runs of one variant that were disturbed; none if it reads no times."""
     if not any(metric in TIMES for metric in claim.metrics):
         return []

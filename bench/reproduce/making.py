@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
-from bench.reproduce.disturbance import disturbed_runs
+from bench.reproduce.disturbance import disturbed_names
 from bench.reproduce.plan import Names, Plan, PlannedRow, Run
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
@@ -103,9 +103,9 @@ def make_runs(
     The points of every grid are made first, at the first seed; when they show which point is the
     best, it is made at the other seeds. extra: overrides for all runs. anew: finished runs whose
     code has changed are made again. choice: which runs are made at all. old: a record whose runs
-    are not made again. disturbed: runs whose times a claim reads are made
-    again, once, if other work was done beside them; a record's are among them.
-    Raises BadSetting if a row's settings are refused.
+    are not made again. disturbed: runs whose times a claim reads are made again, once, if other
+    work was done beside them; a record's are among them. Raises BadSetting if a row's settings are
+    refused.
     """
     import_torch()
     from bench.reproduce import runner  # slow to import
@@ -153,7 +153,7 @@ def make_runs(
             return replace(run.planned, again=True) if anew and code_changes(run) else None
 
         def runs_to_make() -> list[plans.PlannedRun]:
-            timed = {run.planned.name for run in disturbed_runs(plan)} if disturbed else set[str]()
+            timed = disturbed_names(plan) if disturbed else set()
             found = [run_to_make(run, timed) for run in chosen]
             return [planned for planned in found if planned is not None]
 
@@ -222,7 +222,7 @@ def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
             f"{len(older)} finished runs were made before their code changed: {names}; "
             "reproduce run with --anew makes them again"
         )
-    beside = {run.planned.name for run in disturbed_runs(plan)}
+    beside = disturbed_names(plan).intersection(run.planned.name for run in choice.runs(plan))
     if beside:
         out.print(
             f"{len(beside)} finished runs had other work beside them, and no claim reads their "

@@ -109,10 +109,11 @@ def run(
     extra = runner.check_extra([i for i in ids if "=" in i])
     if disturbed and jobs not in (None, 1):
         raise BadSetting(f"--jobs {jobs}: runs disturb each other: write --jobs 1 with --disturbed")
+    at_once = 1 if disturbed else jobs
     if launcher == LauncherName.slurm:
-        start = slurm(partition=partition, minutes=minutes, at_once=jobs or 64)
+        start = slurm(partition=partition, minutes=minutes, at_once=at_once or 64)
     else:
-        start = local(workers=1 if disturbed else jobs)
+        start = local(workers=at_once)
     choice = Choice(tuple(rows or ()), variant.value if variant else None, seeds)
     failed = False
     with time_limit(hours):

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from bench.reproduce import chances, records
 from bench.reproduce.claims import ClaimPart, VerdictWord
-from bench.reproduce.disturbance import disturbed_runs_of
+from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration, recorded_run_count
 from bench.reproduce.plan import Names, Plan, make_plan, seeds
 from bench.reproduce.power import ASKED
@@ -114,7 +114,7 @@ def open_claims(
             needed, chance = seeds_of_claim(entry, n)
             more = None if needed is None else max(0, needed - n)
             cost = None if more is None else more * rows * run_cost(artifact, budget, old, plan)
-            disturbed = disturbed_runs_of(artifact.spec.claims[key], plan, variant)
+            disturbed = disturbed_runs(artifact.spec.claims[key], plan, variant)
             yield OpenClaim(
                 artifact,
                 budget,

@@ -143,7 +143,7 @@ def others_cores(since: Usage, now: Usage) -> float | None:
     if since.busy is None or now.busy is None or wall < SHORTEST:
         return None
     busy = now.busy - since.busy
-    if busy < 0.8 * own - 0.1:
+    if busy < 0.8 * own - 0.02:
         return None
     return max(0.0, busy - own) / wall
 
