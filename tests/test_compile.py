@@ -132,6 +132,39 @@ def test_what_the_compiler_knows_is_asked_without_compiling() -> None:
         assert compiler_knows(asked, "this is not C++") == known
 
 
+@needs_compiler
+def test_a_long_lower_loop_is_not_written_into_one_expression(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch would look at the first iterate once for every way from it to the last: 2^20 ways."""
+    from torch._inductor import config, ir  # slow to import
+
+    seen, make_loader = [0], ir.Buffer.make_loader
+
+    def counted(buffer: Any) -> Any:
+        load = make_loader(buffer)
+
+        def look(index: Any) -> Any:
+            seen[0] += 1
+            if seen[0] > 20_000:
+                raise ValueError("too many looks")
+            return load(index)
+
+        return look
+
+    def steps(x: Tensor, y: Tensor, n: Tensor) -> list[Tensor]:
+        for _ in range(20):  # gradient steps on g = (y - n x)^2 / 2, whose step size is 1
+            y = y - 1.0 * (1.0 * (y - n * x))
+        return [y]
+
+    monkeypatch.setattr(ir.Buffer, "make_loader", counted)
+    x, y, n = (torch.rand(10, 1, dtype=torch.float64) for _ in range(3))
+    with config.patch(force_disable_caches=True):  # torch looks only when it compiles anew
+        compiled = compile_by_torch(torch.fx.symbolic_trace(steps), [x, y, n])
+    assert seen[0] > 0
+    torch.testing.assert_close(compiled(x, y, n)[0], steps(x, y, n)[0], rtol=0, atol=1e-15)
+
+
 def test_torch_asks_so_while_it_compiles_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._inductor  # slow to import
     from torch._inductor import cpu_vec_isa

@@ -21,10 +21,14 @@ Call = Callable[[Sequence[Tensor], Tensor, int], list[Tensor]]
 
 # The first steps of a graph are compared with plain ones: torch need not look at the shape of every
 # tensor at every step. A loop is divided among threads only if each has so many numbers, as torch's
-# own loops are: for fewer, waking a second thread takes as long as the work.
+# own loops are: for fewer, waking a second thread takes as long as the work. A lower level of K
+# steps uses each iterate several times in the next: torch writes these uses into each other, in a
+# time that doubles with every step, until an expression has so many operations. Its own bounds are
+# 30 on a GPU and, in newer versions, 50 on a CPU, where 20 steps take hours (pytorch issue 192498).
 OPTIONS = {
     "config_patches": {
         "size_asserts": False, "alignment_asserts": False, "cpp.min_chunk_size": 2**15,
+        "realize_opcount_threshold": 16,
     }
 }  # fmt: skip
 
