@@ -52,26 +52,26 @@ def test_the_power_of_a_decision_is_that_of_simulated_seeds(
         statistics.judge_values(d.tolist(), low, high, reference=reference).answer for d in drawn
     ]
     decided = np.mean([answer != "open" for answer in answers])
-    found = chances.decision_power(values.tolist(), low, high, n, reference)
-    assert found == pytest.approx(decided, abs=0.02)
+    found = chances.part_chances(values.tolist(), low, high, n, reference=reference)
+    assert found is not None
+    assert sum(found) == pytest.approx(decided, abs=0.02)
 
 
-def test_the_seeds_that_a_decision_takes_are_the_least_with_that_power() -> None:
-    values = [0.0, 1.0, 2.0]
-    needed = chances.seeds_to_decide(values, 0.0, INF)
-    assert needed == 10  # scipy and G*Power: a one-sided t-test at .025, effect 1, power .8
-    assert (chances.decision_power(values, 0.0, INF, needed) or 0) >= 0.8
-    assert (chances.decision_power(values, 0.0, INF, needed - 1) or 0) < 0.8
-    assert chances.seeds_to_decide(values, 0.99, INF) is None  # beyond a thousand
-    assert chances.seeds_to_decide([2.0, 2.0], 0.0, INF) == statistics.FEWEST_SIGNS
-    assert chances.seeds_to_decide([INF, 2.0], 0.0, 3.0) is None
-    assert chances.seeds_to_decide([INF, INF], 0.0, INF) == statistics.FEWEST_SIGNS
-    nothing_said = [math.nan] * 6  # neither of two runs reached the target, at any seed
-    assert chances.seeds_to_decide(nothing_said, 0.0, INF) is None
-    assert chances.seeds_to_decide([INF, math.nan], 0.0, INF) is None
-    assert chances.decision_power([1.0], 0.0, INF, 9) is None
-    assert chances.decision_power(values, -INF, INF, 9) is None
-    assert chances.decision_power(values, 0.0, INF, 1) == 0.0
+@pytest.mark.parametrize(
+    ("beyond", "n", "of", "median"),
+    [(0.9, 12, 1, False), (0.2, 16, 1, True), (0.2, 16, 3, True), (0.1, 12, 3, False)],
+)
+def test_the_power_of_the_sign_test_is_that_of_simulated_seeds(
+    beyond: float, n: int, of: int, median: bool
+) -> None:
+    """A share of the values is beyond the bound; an infinite one leaves them to the sign test."""
+    far = 1.0 if median else INF
+    values = [far] * round(10 * beyond) + [-far] * round(10 * (1 - beyond))
+    drawn = np.where(np.random.default_rng(0).random((4_000, n)) < beyond, far, -far)
+    answers = [statistics.judge_values(d.tolist(), 0, INF, of=of, median=median) for d in drawn]
+    shares = [np.mean([a.answer == word for a in answers]) for word in ("holds", "fails")]
+    found = chances.part_chances(values, 0.0, INF, n, of=of, median=median)
+    assert found == pytest.approx(shares, abs=0.02)
 
 
 def claim(*values: list[float]) -> ClaimRecord:
@@ -80,10 +80,39 @@ def claim(*values: list[float]) -> ClaimRecord:
     return ClaimRecord(claim={"kind": "above"}, parts=parts, verdict=verdict)
 
 
-def test_a_claim_takes_the_seeds_of_its_dearest_part() -> None:
+def test_the_seeds_that_a_decision_takes_are_the_least_with_that_power() -> None:
+    some = claim([0.0, 1.0, 2.0])
+    assert todo.seeds_of_claim(some, 3)[0] == 10  # scipy and G*Power: one-sided t-test at .025,
+    assert (todo.claim_chance(some, 10) or 0) >= 0.8  # effect 1, power .8
+    assert (todo.claim_chance(some, 9) or 0) < 0.8
+    assert todo.claim_chance(some, 1) == 0.0
+    needed, chance = todo.seeds_of_claim(claim([-0.99, 0.0, 1.0]), 3)
+    assert needed is None  # beyond a thousand
+    assert chance == pytest.approx(
+        0.05, abs=0.01
+    )  # the test's two levels: the mean is at its bound
+    for values in ([2.0, 2.0], [INF, INF], [-INF, -INF]):  # left to the sign test
+        assert todo.seeds_of_claim(claim(values), 3)[0] == statistics.FEWEST_SIGNS
+    assert todo.seeds_of_claim(claim([INF, -1.0]), 3)[0] is None
+
+
+def test_values_that_say_nothing_give_no_power() -> None:
+    nothing_said = [math.nan] * 6  # neither of two runs reached the target, at any seed
+    for values in (nothing_said, [INF, math.nan], [1.0], []):
+        assert todo.seeds_of_claim(claim(values), 3) == (None, None)
+    assert chances.part_chances([0.0, 1.0, 2.0], -INF, INF, 9) is None
+
+
+def test_a_claim_holds_with_the_seeds_of_its_dearest_part_and_fails_with_one() -> None:
     assert todo.seeds_of_claim(claim([0.0, 1.0, 2.0], [9.0, 10.0, 11.0]), 3)[0] == 10
-    assert todo.seeds_of_claim(claim([0.0, 1.0, 2.0], [INF, -1.0]), 3) == (None, None)
-    assert todo.seeds_of_claim(claim([]), 3) == (None, None)
+    one_fails = claim([-2.0, -1.0, 0.0], [9.0, 10.0, 11.0])
+    assert todo.seeds_of_claim(one_fails, 3)[0] == 13  # scipy: the same t-test at .0125
+    near_and_far = claim([-0.99, 0.0, 1.0], [-11.0, -10.0, -9.0])  # the first would take thousands
+    assert todo.seeds_of_claim(near_and_far, 3)[0] == 3
+    half_known = claim([math.nan, 1.0, 2.0], [-2.0, -1.0, 0.0])  # it cannot be seen to hold
+    assert todo.seeds_of_claim(half_known, 3)[0] == 13
+    half_known = claim([math.nan, 1.0, 2.0], [0.0, 1.0, 2.0])
+    assert todo.seeds_of_claim(half_known, 3)[0] is None
 
 
 def test_a_mean_near_its_bound_takes_more_seeds_than_one_between_bounds() -> None:

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from bench.reproduce.statistics import EXACT, FEWEST_SIGNS, RATE, Array, Reference, freedom
+from bench.reproduce.statistics import EXACT, RATE, Array, Reference, freedom
 
 MOST_SEEDS = 1000  # as many are considered in a search for the number that a claim needs
 
@@ -24,12 +24,19 @@ def power(deviation: float, n: int, within: float, reference: Reference = EXACT)
 
 
 def answer_chances(
-    mean: float, deviation: float, n: int, low: float, high: float, reference: Reference = EXACT
+    mean: float,
+    deviation: float,
+    n: int,
+    low: float,
+    high: float,
+    reference: Reference = EXACT,
+    of: int = 1,
 ) -> tuple[float, float]:
     """How probable it is that n seeds answer "holds", and "fails", as `judge_values` does.
 
     mean, deviation: of normal values, one for each seed. low, high: the claim's bounds. reference:
-    how certain the number is that the values are compared with.
+    how certain the number is that the values are compared with. of: the number of statements that
+    the claim is made of.
     """
     from scipy.special import ndtr, stdtrit
 
@@ -40,7 +47,7 @@ def answer_chances(
     degrees = freedom(n, reference)
     bounds = sum(math.isfinite(bound) for bound in (low, high))
     inner = float(stdtrit(degrees, 1 - RATE)) * se
-    outer = float(stdtrit(degrees, 1 - RATE / max(1, bounds))) * se  # Bonferroni's, for each bound
+    outer = float(stdtrit(degrees, 1 - RATE / (max(1, bounds) * of))) * se  # Bonferroni's
     true_se = math.hypot(own, reference.se)
 
     def below(value: Array) -> Array:
@@ -93,44 +100,54 @@ def least_seeds(chance: Callable[[int], float], asked: float) -> int | None:
     return enough
 
 
-def decision_power(
-    values: Sequence[float], low: float, high: float, n: int, reference: Reference = EXACT
-) -> float | None:
-    """How probable it is that n seeds decide whether a mean lies in [low, high].
-
-    The mean and the deviation over seeds are taken to be those of the values. reference: how
-    certain the number is that the values are compared with. None where the values do not say: fewer
-    than two, one that is not finite, or no error.
-    """
-    if len(values) < 2 or not np.isfinite(values).all():
-        return None
-    deviation = float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
-    bounded = math.isfinite(low) or math.isfinite(high)
-    if not bounded or math.hypot(deviation, reference.se) == 0:
-        return None
-    return sum(answer_chances(float(np.mean(values)), deviation, n, low, high, reference))
-
-
-def seeds_to_decide(
+def part_chances(
     values: Sequence[float],
     low: float,
     high: float,
+    n: int,
+    *,
+    of: int = 1,
     reference: Reference = EXACT,
-    asked: float = 0.8,
-) -> int | None:
-    """The least number of seeds with which `decision_power` is as asked.
+    median: bool = False,
+) -> tuple[float, float] | None:
+    """How probable it is that n seeds answer "holds", and "fails", where values are as measured.
 
-    None beyond `MOST_SEEDS`, or where the values do not say. Values that do not differ, or of which
-    one is infinite, are left to the sign test, which takes `FEWEST_SIGNS` that agree; values that
-    are nan speak for no answer, however many they are.
+    Mean and deviation over seeds are taken to be those of the values, and where the sign test
+    judges, the shares of values beyond the bounds. The arguments are those of `judge_values`. None
+    where the values do not say: fewer than two, one that is nan, or no bound.
     """
-    if any(map(math.isnan, values)):
+    bounded = math.isfinite(low) or math.isfinite(high)
+    if not bounded or len(values) < 2 or any(map(math.isnan, values)):
         return None
+    finite = bool(np.isfinite(values).all())
+    deviation = float(np.std(values, ddof=1)) if finite and np.ptp(values) else 0.0
+    if median or not finite or math.hypot(deviation, reference.se) == 0:
+        return sign_chances(values, low, high, n, of)
+    return answer_chances(float(np.mean(values)), deviation, n, low, high, reference, of)
 
-    def chance(n: int) -> float:
-        return decision_power(values, low, high, n, reference) or 0.0
 
-    if decision_power(values, low, high, MOST_SEEDS, reference) is None:
-        sides = {low <= value <= high for value in values}
-        return FEWEST_SIGNS if len(sides) == 1 else None
-    return least_seeds(chance, asked)
+def sign_chances(
+    values: Sequence[float], low: float, high: float, n: int, of: int = 1
+) -> tuple[float, float]:
+    """How probable it is that the sign test answers "holds", and "fails", with n seeds."""
+    bounds = [(bound, side) for bound, side in ((low, 1), (high, -1)) if math.isfinite(bound)]
+
+    def beyond(bound: float, side: int) -> float:
+        """The share of the values that are beyond a bound, on its side."""
+        return sum(1 for value in values if side * (value - bound) > 0) / len(values)
+
+    holds = min(sign_power(beyond(bound, side), n, RATE) for bound, side in bounds)
+    rate = RATE / (len(bounds) * of)
+    fails = max(sign_power(beyond(bound, -side), n, rate) for bound, side in bounds)
+    return holds, fails
+
+
+def sign_power(share: float, n: int, rate: float) -> float:
+    """How probable it is that a one-sided sign test of n values finds its answer at this rate.
+
+    share: how probable it is that a value speaks for the answer.
+    """
+    from scipy.special import bdtrc
+
+    enough = [k for k in range(n + 1) if k and bdtrc(k - 1, n, 0.5) <= rate]
+    return float(bdtrc(enough[0] - 1, n, share)) if enough else 0.0

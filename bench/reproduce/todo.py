@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.reproduce import chances, records
-from bench.reproduce.claims import ClaimPart, VerdictWord
+from bench.reproduce.claims import VerdictWord
 from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration, recorded_run_count
 from bench.reproduce.plan import Names, Plan, make_plan, seeds
@@ -132,22 +132,38 @@ def open_claims(
 def seeds_of_claim(entry: ClaimRecord, n: int) -> tuple[int | None, float | None]:
     """How many seeds a claim takes, and how probable it is that n of them decide it.
 
-    One part that fails is enough, but for the claim to hold all parts have to. As most parts lie
-    inside of their bounds, what counts is the part that takes most seeds.
+    The number is None beyond `chances.MOST_SEEDS`; the probability, and then the number too, where
+    the values do not say.
     """
-    known = [part_seeds(part, n) for part in entry.parts if part.values]
-    if not known or any(needed is None for needed, _ in known):
+    known = claim_chance(entry, n)
+    if known is None:
         return None, None
-    return max(known, key=lambda pair: pair[0] or 0)
+
+    def chance(seeds: int) -> float:
+        return claim_chance(entry, seeds) or 0.0
+
+    return chances.least_seeds(chance, ASKED), known
 
 
-def part_seeds(part: ClaimPart, n: int) -> tuple[int | None, float | None]:
-    """The same for one part."""
-    bounds = (part.values, part.low, part.high)
-    return (
-        chances.seeds_to_decide(*bounds, part.reference, ASKED),
-        chances.decision_power(*bounds, n, part.reference),
-    )
+def claim_chance(entry: ClaimRecord, n: int) -> float | None:
+    """How probable it is that n seeds decide a claim; None where no part's values say.
+
+    One part that fails is enough; for the claim to hold all parts have to. How the parts depend on
+    each other is not known: what is said is what holds if they go together.
+    """
+    of = len(entry.parts)
+    found = [
+        chances.part_chances(
+            p.values, p.low, p.high, n, of=of, reference=p.reference, median=p.median
+        )
+        for p in entry.parts
+    ]
+    known = [pair for pair in found if pair is not None]
+    if not known:
+        return None
+    fails = max(fails for _, fails in known)
+    holds = min(holds for holds, _ in known) if len(known) == of else 0.0
+    return min(1.0, holds + fails)
 
 
 def table_of_runs(found: Iterable[MissingRuns]) -> Table:
@@ -193,7 +209,14 @@ def table_of_claims(found: Iterable[OpenClaim]) -> Table:
             str(item.have),
             str(item.disturbed or ""),
             "?" if item.chance is None else f"{item.chance:.0%}",
-            "?" if item.needed is None else str(item.needed),
+            describe_needed(item),
             "?" if item.seconds is None else f"~ {format_duration(item.seconds)}",
         )
     return table
+
+
+def describe_needed(item: OpenClaim) -> str:
+    """The number of seeds that a claim takes, in words."""
+    if item.chance is None:
+        return "?"
+    return f"> {chances.MOST_SEEDS:,}" if item.needed is None else str(item.needed)
