@@ -79,7 +79,7 @@ def test_what_a_record_says_of_an_artifact(measured: records.Record) -> None:
     )  # fmt: skip
     assert found == {
         "artifact": "p/a", "title": "t", "source": "s", "budget": "short", "deterministic": None,
-        "complete": False,
+        "complete": False, "looks": [],
         "hardware": ["A CPU, 2 threads", "A GPU", "A CPU, 4 threads"],
         "software": [{"python": "3.11", "torch": "2.0"}, {"python": "3.11", "torch": "2.1"}],
         "commits": ["0123456789", "0123456789 and changes", "unknown"],
@@ -207,6 +207,36 @@ def test_published_values_and_labels_reach_the_judge(root: Path) -> None:
     (part,) = found["paper"]["near"].parts
     assert (part.what, part.extra_se) == ("loss of L − published 0.5", 0.25)
     assert part.values == [0.25, math.inf]
+
+
+def test_a_record_says_with_how_many_seeds_its_claims_have_been_judged(tmp_path: Path) -> None:
+    rows = {"A": {"method": "bome"}}
+
+    def recorded(count: int, old: records.Record | None = None) -> records.Record:
+        budgets = {"short": {"minutes": 1.0, "seeds": count}}
+        spec: dict[str, Any] = {"rows": rows, "variants": {"paper": {}}, "budgets": budgets}
+        return records.make_record(made(tmp_path, **spec, grid=None, select=None), BOOK, old)
+
+    def end_run(seed: int) -> None:
+        ended(tmp_path, f"paper/A/-{seed}", 0.5)
+
+    end_run(0)
+    alone = recorded(1)
+    assert (alone.complete, alone.looks) == (True, [])  # one run decides nothing
+    end_run(1)
+    end_run(2)
+    first = recorded(3, alone)
+    assert first.looks == [3]
+    assert recorded(3, first).looks == [3]
+    half = recorded(5, first)
+    assert (half.complete, half.looks) == (False, [3])
+    end_run(3)
+    end_run(4)
+    more = recorded(5, half)
+    assert more.looks == [3, 5]
+    other = [row.model_copy(update={"runs": ["x"] * 5}) for row in more.rows["paper"].values()]
+    others = more.model_copy(update={"rows": {"paper": dict(zip(rows, other))}})
+    assert recorded(5, others).looks == [5]  # no run of that record is one of these
 
 
 def test_a_record_is_complete_when_every_run_has_ended(tmp_path: Path) -> None:

@@ -122,16 +122,30 @@ def coverage_text(results: Path) -> str:
 
 
 def errors_sentence(found: Iterable[Finding]) -> str:
-    """How many verdicts may be wrong, in two sentences; empty if no claim was tested."""
-    tested = [claim.verdict for claim in list_claims(found) if claim.verdict.p is not None]
+    """How many verdicts may be wrong, in two or three sentences; empty if no claim was tested."""
+    listed = list(found)
+    tested = [
+        (claim.verdict.word in ("holds", "fails"), claim.verdict.p, max(1, len(entry.record.looks)))
+        for entry in listed
+        for claim in list_claims([entry])
+        if claim.verdict.p is not None
+    ]
     if not tested:
         return ""
-    standing = statistics.discoveries([verdict.p for verdict in tested if verdict.p is not None])
-    decided = sum(verdict.word in ("holds", "fails") for verdict in tested)
+    standing = statistics.discoveries([p for _, p, _ in tested])
+    wrong = statistics.RATE * sum(looks for _, _, looks in tested)
+    again = sum(len(entry.record.looks) > 1 for entry in listed)
+    shared = sum(decided and p <= 2 * statistics.RATE / looks for decided, p, looks in tested)
+    verdicts = sum(decided for decided, _, _ in tested)
+    added = (
+        f" Seeds were added to {again} of the records after their claims had been judged, and each "
+        "judgement may err; with the level divided among a record's judgements (Bonferroni) "
+        f"{shared} verdicts stand."
+    )
     return (
-        f"Of {len(tested)} tested claims {decided} have a verdict, of which at most "
-        f"{statistics.RATE * len(tested):.0f} are expected to be wrong. At a false discovery rate "
-        f"of 5% (Benjamini and Hochberg) {standing} verdicts stand together."
+        f"Of {len(tested)} tested claims {verdicts} have a verdict, of which at most {wrong:.0f} "
+        f"are expected to be wrong.{added if again else ''} At a false discovery rate of 5% "
+        f"(Benjamini and Hochberg) {standing} verdicts stand together."
     )
 
 

@@ -118,11 +118,13 @@ class Record(FrozenModel):
     """What was measured of an artifact at a budget.
 
     deterministic: only in older records, of artifacts that were held to have no randomness.
-    complete: every run of the plan has ended. Times are sums over all runs, in seconds: run_seconds
-    of steps, process_seconds the CPU time of the runs' processes with start-up, startup_seconds
-    the part of it that is not of steps; None if a run did not keep it. histories: what is kept of
-    every run's history, by the run's name, in a file of its own beside the record; older records
-    have none. histories_digest: only in the record's file, the digest of that file.
+    complete: every run of the plan has ended. looks: the numbers of seeds with which claims about
+    these runs have been judged, in this record and in those that it took runs over from; several if
+    seeds were added after verdicts had been seen. Times are sums over all runs, in seconds:
+    run_seconds of steps, process_seconds the CPU time of the runs' processes with start-up,
+    startup_seconds the part of it that is not of steps; None if a run did not keep it. histories:
+    what is kept of every run's history, by the run's name, in a file of its own beside the record;
+    older records have none. histories_digest: only in the record's file, the digest of that file.
     """
 
     artifact: str
@@ -132,6 +134,7 @@ class Record(FrozenModel):
     deterministic: bool | None = None
     date: str
     complete: bool
+    looks: list[int] = []
     hardware: list[str]
     software: list[dict[str, str]]
     commits: list[str]
@@ -199,6 +202,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         budget=plan.budget,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         complete=not plan.missing and plan.later == 0,
+        looks=count_looks(plan, old),
         hardware=distinct_values(
             [*(before.hardware if before else []), *map(hardware, environments)]
         ),
@@ -225,6 +229,20 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
             if run.summary is not None and run.history
         },
     )
+
+
+def count_looks(plan: Plan, old: Record | None) -> list[int]:
+    """The numbers of seeds with which claims about the plan's runs have been judged so far.
+
+    old: the record that is replaced. Its judgements count if it has one of these runs. One run
+    decides nothing, and an incomplete record neither.
+    """
+    names = {run.planned.name for run in plan.runs}
+    known = [row.runs for group in old.rows.values() for row in group.values()] if old else []
+    before = old.looks if old and any(names.intersection(runs) for runs in known) else []
+    n = len(seeds(plan.artifact, plan.budget))
+    judged = n > 1 and not plan.missing and plan.later == 0
+    return sorted({*before, n}) if judged else before
 
 
 def step_seconds(run: Run) -> float:
