@@ -32,14 +32,15 @@ from bench.core.settings import BadSetting
 from tasks.data.binary import IJCNN1
 from tasks.data.catalogue import CATALOGUE, check_derived, expect, published_files
 from tasks.data.checksums import CHECKSUMS, SOURCES, sha256
+from tasks.data.newsgroups import PICKLE
 
 
 @dataclass(frozen=True)
 class ImportedData:
     """How a data set is made.
 
-    sources: its files, below FROM. make(FROM, new) makes the folder `new` in the layout that
-    tasks/data/catalogue.py keeps.
+    sources: its files, below FROM. make(FROM, new) makes the file or folder `new` in the layout
+    that tasks/data/catalogue.py keeps.
     """
 
     sources: tuple[str, ...]
@@ -61,6 +62,11 @@ def copy_of(prefix: str, *known: str) -> ImportedData:
             shutil.copyfile(source / name, to)
 
     return ImportedData(names, make)
+
+
+def copy_newsgroups(source: Path, new: Path) -> None:
+    """Takes scikit-learn's archive as it is; what else is in its folder stays where it is."""
+    shutil.copyfile(source / PICKLE, new)
 
 
 def make_cifar(source: Path, new: Path) -> None:
@@ -108,7 +114,7 @@ def make_omniglot(source: Path, new: Path) -> None:
 DATA_SETS = {
     "MNIST": copy_of("MNIST"),
     "FashionMNIST": copy_of("FashionMNIST"),
-    "20news": copy_of("scikit_learn_data"),
+    "20news": ImportedData((str(PICKLE),), copy_newsgroups),
     "CIFAR100": ImportedData(
         tuple(name for name in SOURCES if name.startswith("cifar-100/")),
         make_cifar,
@@ -186,13 +192,16 @@ def put_together(path: Path, to: Path) -> None:
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A path for a folder next to the target; in the end the folder is deleted if it is there."""
+    """A path next to the target; what is left there in the end is deleted."""
     new = target.with_name(f".{target.name}.{os.getpid()}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield new
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        if new.is_dir():
+            shutil.rmtree(new, ignore_errors=True)
+        else:
+            new.unlink(missing_ok=True)
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ from torchvision.datasets import MNIST
 
 from bench.core.settings import BadSetting
 from tasks.data import catalogue
+from tasks.data.newsgroups import PICKLE
 from tasks.data.pickles import load_plain
 from tests import folders
 from tests.conftest import ROOT
@@ -89,6 +90,27 @@ def test_only_what_is_named_is_imported(source: Path, call: Any, tmp_path: Path)
     code, out, _ = call(source, "--root", tmp_path / "root", "--only", "FashionMNIST")
     assert (code, out) == (0, "FashionMNIST: imported\n")
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["FashionMNIST"]
+
+
+@pytest.mark.parametrize("other", [None, "covertype"])
+def test_newsgroups_goes_into_a_folder_that_is_there(
+    other: str | None, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As scikit-learn leaves an empty one, and keeps other data sets in the same."""
+    source, root = tmp_path / "from", tmp_path / "root"
+    for folder in (source, root):
+        (folder / "scikit_learn_data").mkdir(parents=True)
+    (source / PICKLE).write_bytes(b"archive")
+    if other:
+        (root / "scikit_learn_data" / other).mkdir()
+    command = (source, "--root", root, "--only", "20news")
+    code, _, err = call(*command)
+    assert (code, "20news-bydate_py3.pkz is not the published file" in err) == (2, True)
+    monkeypatch.setitem(catalogue.CHECKSUMS, str(PICKLE), sha256(b"archive"))
+    assert call(*command)[:2] == (0, "20news: imported\n")
+    assert call(*command)[:2] == (0, "20news: already there, verified\n")
+    kept = sorted(path.name for path in (root / "scikit_learn_data").iterdir())
+    assert kept == sorted(filter(None, ["20news-bydate_py3.pkz", other]))
 
 
 def test_nothing_to_import_is_refused(source: Path, call: Any, tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ def test_absent_data_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"20 Newsgroups is not in .*task\.source=digits") as error:
         newsgroups(Context(data_root=tmp_path), NONE)
     assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())  # scikit-learn makes a folder there
 
 
 @pytest.mark.data

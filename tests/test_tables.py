@@ -79,3 +79,4 @@ def test_an_absent_data_set_is_named(name: Any, tmp_path: Path) -> None:
     assert f"task.source={name}: {tmp_path}/{place}" in said
     assert "put the file there, or write task.source=digits" in said
     assert said.endswith("or data.download=true") == (name == "covertype")
+    assert not list(tmp_path.iterdir())  # scikit-learn makes a folder there

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.core.settings import BadSetting
 from tasks.data.binary import ijcnn1
 from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
+from tasks.data.newsgroups import PICKLE
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,12 @@ def check_omniglot(target: Path) -> None:
         check_derived(f"omniglot {part}", pieces, folder)
 
 
+def check_newsgroups(target: Path) -> None:
+    """Raises BadSetting unless this is the archive that scikit-learn makes of 20 Newsgroups. Other
+    data sets of scikit-learn may lie in the same folder."""
+    expect(target, CHECKSUMS[str(PICKLE)])
+
+
 def check_ijcnn1(target: Path) -> None:
     """Raises BadSetting unless these are IJCNN1's rows, by their numbers, features and labels: no
     checksum of theirs is published."""
@@ -163,7 +170,7 @@ CATALOGUE = {
     "FashionMNIST": DataSet(
         "FashionMNIST", check_published("FashionMNIST"), _torchvision("FashionMNIST")
     ),
-    "20news": DataSet("scikit_learn_data", check_published("scikit_learn_data"), _newsgroups),
+    "20news": DataSet(str(PICKLE), check_newsgroups, _newsgroups),
     "CIFAR100": DataSet("cifar-100-python", check_cifar, _torchvision("CIFAR100")),
     "Omniglot": DataSet("omniglot-py", check_omniglot, None),
     "IJCNN1": DataSet("ijcnn1", check_ijcnn1, None),

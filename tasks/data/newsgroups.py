@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.data.checksums import CHECKSUMS, DERIVED, sha256
-from tasks.data.pickles import load_plain, unpack
+from tasks.data.pickles import load_plain, remove_empty, unpack
 
 Source = Literal["newsgroups", "digits"]
 Headers = Literal["keep", "remove"]
@@ -143,6 +143,7 @@ def _count_words(headers: str, context: Context) -> dict[str, Array]:
             for part in PARTS
         }
     except OSError as error:
+        remove_empty(home)
         raise BadSetting(
             f"data.root={context.data_root}: 20 Newsgroups is not in scikit_learn_data "
             f"({error}); write data.download=true, or data.root=... (scripts/import_data.py fills "

@@ -4,6 +4,7 @@ import io
 import pickle
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,9 @@ def unpack(file: Path, most: int) -> Iterator[bytes]:
             if not (given or part):
                 raise ValueError("it is cut short")
             yield part
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder with nothing in it: scikit-learn makes one before it looks for data there."""
+    with suppress(OSError):
+        folder.rmdir()

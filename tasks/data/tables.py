@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bench.core.settings import BadSetting
 from bench.core.task import Context
-from tasks.data.pickles import unpack
+from tasks.data.pickles import remove_empty, unpack
 
 TableName = Literal["digits", "covertype", "aloi", "sensorless"]
 COVERTYPE = 581_012, 54  # rows and columns
@@ -37,6 +37,7 @@ def table(name: TableName, context: Context) -> tuple[Tensor, Tensor, dict[str, 
         try:
             found = fetch_covtype(data_home=str(home), download_if_missing=context.download)
         except OSError as error:
+            remove_empty(home)
             raise _absent(name, home, str(error)) from None
         features, classes = found.data, found.target
         checksum = hashlib.sha256(features.tobytes() + classes.tobytes()).hexdigest()
