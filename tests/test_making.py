@@ -72,6 +72,29 @@ def no_changes(run: Run) -> list[str]:
     return []
 
 
+def test_the_same_reason_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as a data set that is not there, which each run would say in three lines."""
+
+    def refuse(jobs: Sequence[job_layer.Job], folder: Path, report: ReportEnd) -> None:
+        for job in jobs:
+            reason = "no data" if job.folder.name.endswith(("-1", "-2")) else "another"
+            job.write_note("refused", reason)
+            report(job)
+
+    monkeypatch.setattr(making, "Names", lambda root, extra: Named())
+    artifact = planned.artifact(**ONE_RUN)
+    monkeypatch.setattr(
+        "bench.reproduce.runner.group_bundles", lambda wanted: [(w,) for w in wanted]
+    )
+    making.make_runs(artifact, planned.BOOK, "short", tmp_path, [], Launcher(refuse))
+    said = capsys.readouterr().err
+    ends = [line.rpartition(": ")[2] for line in said.splitlines() if ", seed " in line]
+    assert sorted(ends) == ["another", "as above", "no data"]
+    assert said.count("its output") == 2
+
+
 def test_disturbed_runs_are_made_again_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,7 +113,7 @@ def make_runs(
     from bench.sweeps.sweep import progress_bar
 
     names = Names(root, [*extra, *wandb_overrides(extra, artifact, budget)])
-    tried, apart = set[str](), set[str]()
+    tried, apart, told = set[str](), set[str](), set[str]()
     since = runner.file_time(root)  # before the plan: what another process begins later counts
     recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
     first = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
@@ -134,10 +134,13 @@ def make_runs(
             tried.add(planned.name)
             bar.advance(task)
             point, words = planned.point, state.reason or state.status
-            err.print(
-                f"{planned.name} ({point.variant}, {point.row}, seed {planned.seed}): {words}"
-            )
+            which = f"{planned.name} ({point.variant}, {point.row}, seed {planned.seed})"
+            if words in told:  # such as a data set that is not there, for each run that reads it
+                err.print(f"{which}: as above")
+                return
+            err.print(f"{which}: {words}")
             if not state.has_ended:
+                told.add(words)
                 err.print(f"  {planned.line}\n  its output: {log}")
 
         def run_to_make(run: Run, timed: set[str]) -> plans.PlannedRun | None:
