@@ -82,15 +82,15 @@ def claim(*values: list[float]) -> ClaimRecord:
 
 def test_the_seeds_that_a_decision_takes_are_the_least_with_that_power() -> None:
     some = claim([0.0, 1.0, 2.0])
-    assert todo.seeds_of_claim(some, 3)[0] == 10  # scipy and G*Power: one-sided t-test at .025,
-    assert (todo.claim_chance(some, 10) or 0) >= 0.8  # effect 1, power .8
+    # scipy and G*Power: a one-sided t-test at .025, effect 1, power .8
+    assert todo.seeds_of_claim(some, 3)[0] == 10
+    assert (todo.claim_chance(some, 10) or 0) >= 0.8
     assert (todo.claim_chance(some, 9) or 0) < 0.8
     assert todo.claim_chance(some, 1) == 0.0
     needed, chance = todo.seeds_of_claim(claim([-0.99, 0.0, 1.0]), 3)
     assert needed is None  # beyond a thousand
-    assert chance == pytest.approx(
-        0.05, abs=0.01
-    )  # the test's two levels: the mean is at its bound
+    # the mean is nearly at its bound: each of the two answers has the level of its test
+    assert chance == pytest.approx(0.05, abs=0.01)
     for values in ([2.0, 2.0], [INF, INF], [-INF, -INF]):  # left to the sign test
         assert todo.seeds_of_claim(claim(values), 3)[0] == statistics.FEWEST_SIGNS
     assert todo.seeds_of_claim(claim([INF, -1.0]), 3)[0] is None
