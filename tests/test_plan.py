@@ -107,6 +107,20 @@ def test_the_seed_that_chooses_is_not_judged() -> None:
     assert plans.TUNING_SEED == 0
 
 
+MORE = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"L": 5}}}
+
+
+def test_a_row_may_have_more_seeds_than_the_others(tmp_path: Path) -> None:
+    """Several rows are judged with those that all of them have."""
+    more = artifact(budgets=MORE)
+    counts = [len(plans.seeds(more, "short", rows)) for rows in ((), "A", "L", "AL", "LL")]
+    assert counts == [3, 3, 5, 3, 5]
+    assert plans.count_runs(more, BOOK, "short") == 2 * (3 + 3 + 5) + 3 + 3
+    rows = {row.name: names_of(row.runs) for row in made(tmp_path, budgets=MORE).rows[:3]}
+    assert rows["L"] == [f"paper/L/-{seed}" for seed in range(1, 6)]
+    assert made(tmp_path, budgets=MORE).later == 3 + 3 + 3  # of A in two variants, and of B
+
+
 def test_how_many_runs_there_are_in_all() -> None:
     """At short A tries 3 points and has 3 seeds, and L has 3, in both variants; B has 3 + 3 in
     one."""

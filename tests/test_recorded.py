@@ -362,6 +362,10 @@ def test_a_choice_of_rows_variant_and_seeds(record: Record, tmp_path: Path) -> N
     tried = [f"paper/A/{rate}-0" for rate in RATES]
     assert some(Choice(rows=("A",), variant="paper", seeds=1)) == [*tried, "paper/A/0.1-1"]
     assert Choice(rows=("A",), seeds=2).count(plan) == 3 + 2 + 3 + 2  # code's point is not known
+    assert Choice(rows=("A",)).count(plan) == 3 + 3 + 3 + 3
+    budgets = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"A": 5}}}
+    more = made(tmp_path / "none", budgets=budgets)
+    assert Choice(rows=("A",), variant="code").count(more) == 3 + 5
     with pytest.raises(BadSetting, match=r"--rows Z\*: p/a has A, L, B, P"):
         some(Choice(rows=("Z*",)))
     only = replace(

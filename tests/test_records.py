@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from bench.core.settings import BadSetting
-from bench.reproduce import circumstances, durations, records, specs
+from bench.reproduce import circumstances, durations, records, rejudging, specs
 from bench.reproduce.plan import PlannedRun, Run
 from bench.reproduce.points import Point
 from bench.reproduce.specs import Artifact
@@ -237,6 +237,28 @@ def test_a_record_says_with_how_many_seeds_its_claims_have_been_judged(tmp_path:
     other = [row.model_copy(update={"runs": ["x"] * 5}) for row in more.rows["paper"].values()]
     others = more.model_copy(update={"rows": {"paper": dict(zip(rows, other))}})
     assert recorded(5, others).looks == [5]  # no run of that record is one of these
+
+
+def test_a_claim_is_judged_with_the_seeds_that_all_of_its_rows_have(tmp_path: Path) -> None:
+    low = {"kind": "between", "by": "us", "text": "L is low", "rows": ["L"], "metric": "loss",
+           "at_most": 1.0}  # fmt: skip
+    spec: dict[str, Any] = {
+        "budgets": {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"L": 5}}},
+        "claims": {"less": LESS, "low": low, "both": {**low, "rows": ["A", "L"]}},
+        "variants": {"paper": {}}, "grid": None, "select": None,
+    }  # fmt: skip
+    for seed in range(5):
+        ended(tmp_path, f"paper/A/-{seed}", 0.25)
+        ended(tmp_path, f"paper/L/-{seed}", 0.75)
+        ended(tmp_path, f"paper/B/-{seed}", 0.5)
+    found = records.make_record(made(tmp_path, **spec), BOOK)
+    judged = found.claims["paper"]
+    assert [(p.expected, len(p.values)) for p in judged["less"].parts] == [(3, 3)]
+    assert [(p.expected, len(p.values)) for p in judged["low"].parts] == [(5, 5)]
+    assert [(p.expected, len(p.values)) for p in judged["both"].parts] == [(3, 3)] * 2
+    assert [len(row.seeds) for row in found.rows["paper"].values()] == [3, 5, 3, 0]
+    assert (found.complete, found.looks) == (True, [3, 5])
+    assert rejudging.rejudge(found, artifact(**spec), BOOK)["paper"] == judged
 
 
 def test_a_record_is_complete_when_every_run_has_ended(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ GROUPS = {
 
 def test_the_table_of_claims() -> None:
     """The table goes claim by claim, and has the variants of each below one another."""
-    found = tables.claims_table(recorded({}, GROUPS), 3)
+    found = tables.claims_table(ARTIFACT, recorded({}, GROUPS))
     assert found.title == "Claims"
     assert found.head == ["verdict", "claim", "by", "variant", "statistic", "why"]
     assert found.rows == [
@@ -297,10 +297,11 @@ def test_the_power_stands_beside_the_statistic() -> None:
     """It is that of the seeds which the spec has, here 3, then 2."""
     part = {"what": "w", "values": [0.0, 1.0, 2.0], "low": -3.0, "high": 3.0, "expected": 3}
     entry = verdict("not enough runs", kind="within_published") | {"parts": [part]}
-    found = tables.claims_table(recorded({}, {"paper": {"a": entry}}), 3)
+    found = tables.claims_table(ARTIFACT, recorded({}, {"paper": {"a": entry}}))
     assert found.rows[0][-2].startswith("not enough runs!; power ")
     assert found.rows[0][-2].endswith(" at n = 3; 80% takes 4 seeds")
-    found = tables.claims_table(recorded({}, {"paper": {"a": entry}}), 2)
+    two = planned.artifact(budgets={"short": {"minutes": 1.0, "seeds": 2}})
+    found = tables.claims_table(two, recorded({}, {"paper": {"a": entry}}))
     assert " at n = 2; " in found.rows[0][-2]
 
 

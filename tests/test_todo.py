@@ -190,6 +190,20 @@ def test_an_open_claim_says_what_its_seeds_cost(tmp_path: Path) -> None:
     assert not found.waits_for_gpu
 
 
+def test_a_row_that_has_more_seeds_lacks_fewer(tmp_path: Path) -> None:
+    for seed in range(5):
+        value = float(seed % 3)
+        ended(tmp_path, f"paper/A/-{seed}", 0.0, process={"cpu_seconds": 4.0})
+        ended(tmp_path, f"paper/L/-{seed}", value, process={"cpu_seconds": 4.0})
+    budgets = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"L": 5}}}
+    spec = PLAIN | {"budgets": budgets}
+    plan = made(tmp_path, **spec)
+    old = records.make_record(plan, BOOK)
+    (found,) = todo.open_claims(artifact(**spec), BOOK, "short", {("p/a", "short"): old}, plan)
+    assert (found.have, found.needed) == (3, 10)
+    assert found.seconds == (7 + 5) * 4.0
+
+
 def test_an_open_claim_waits_for_the_budget_gpu_until_that_has_a_record(tmp_path: Path) -> None:
     for seed, value in enumerate((0.0, 1.0, 2.0)):
         ended(tmp_path, f"paper/A/-{seed}", 0.0)

@@ -217,6 +217,12 @@ def check_spec(
             check_metric(name, f"rows.{label}.published")
         if not spec.select and any(g for g in (spec.grid, row.grid, row.paper.grid, row.code.grid)):
             raise refuse("select", f"rows.{label} has a grid: say which metric picks its point")
+    for budget, scale in spec.budgets.items():
+        for name, n in scale.more_seeds.items():
+            field = f"budgets.{budget}.more_seeds"
+            check_name(name, spec.rows, field, "row")
+            if n <= scale.seeds:
+                raise refuse(f"{field}.{name}", f"every row has {scale.seeds} seeds: write more")
     for path in spec.ends:
         check_name(path, grid_paths(spec), "ends", "setting in a grid of the spec")
     for key, claim in spec.claims.items():

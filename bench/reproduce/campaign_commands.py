@@ -20,7 +20,8 @@ from bench.reproduce.terminal import err, out
 LEGEND = (
     "needed: seeds with which the claim is decided with a probability of 80%, if mean and\n"
     "deviation stay as measured; power: that probability with the seeds that there are; ?: the\n"
-    "values do not say, as where no run reached the target. Raise seeds in the spec.\n"
+    "values do not say, as where no run reached the target. Raise seeds in the spec,\n"
+    "or only the claim's rows in more_seeds.\n"
     "waits for: the budget gpu, which has no record yet, judges the claim at the paper's size.\n"
     "disturbed: runs beside which others worked, so that the times that the claim reads tell\n"
     "nothing; reproduce run ID --budget B --disturbed makes them again."

@@ -1,7 +1,7 @@
 """What `reproduce check` prints of an artifact: verdicts, causes, edges of grids, differences."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rich.text import Text
@@ -43,13 +43,18 @@ class CheckTotals:
 
 
 def print_verdicts(
-    found: Verdicts, groups: Iterable[str], where: str, remark: str, old: Record | None, n: int
+    found: Verdicts,
+    groups: Iterable[str],
+    where: str,
+    remark: str,
+    old: Record | None,
+    n: Callable[[str], int],
 ) -> tuple[list[ClaimRecord], int]:
     """Print a line for each claim; gives the claims, and how many verdicts are not the old ones.
 
     groups: the variants to print. where: the artifact's id and the budget. remark: where the
-    verdicts come from. old: the record to compare with, if any. n: the number of seeds that the
-    spec has, for which the power of a claim is said.
+    verdicts come from. old: the record to compare with, if any. n: gives
+    the number of seeds with which the claim of a key is judged, for which its power is said.
     """
     entries, changed = [], 0
     for group in groups:
@@ -59,7 +64,8 @@ def print_verdicts(
             line = Text(f"{entry.verdict.text:<22}", style=VERDICT_STYLES[word])
             ours = " [ours]" if entry.claim["by"] == "us" else ""
             said = f"{where} {group}{remark} {key}{ours}: {entry.claim['text']}"
-            out.print(line.append(f"{said}  ({describe_statistic(entry, n)})", style="default"))
+            statistic = describe_statistic(entry, n(key))
+            out.print(line.append(f"{said}  ({statistic})", style="default"))
             cause = describe_cause(entry.claim, group)
             if word == "fails" and cause:
                 out.print(Text(f"    {cause}"))

@@ -38,7 +38,8 @@ def find_fault(claim: AnyClaim, spec: Spec, metric: Callable[[str], Metric]) -> 
         return Fault("", "it cannot fail, as no value lies outside its bounds: write closer ones")
     fewest = FEWEST_SIGNS if claim.median else 2
     for budget in claim.budgets:
-        n = spec.budgets[budget].seeds if budget in spec.budgets else fewest
+        scale = spec.budgets.get(budget)
+        n = scale.seeds_of(claim.needed_rows) if scale else fewest
         if n < fewest:
             return Fault(
                 "budgets",

@@ -6,6 +6,7 @@ Modules that are slow to import are imported by the commands that need them: `li
 import sys
 from collections import Counter
 from errno import ENOSPC
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -152,7 +153,7 @@ def check(
                 artifact, book, name, root, today, against_record
             )
             groups = [v for v in found if variant is None or v == variant.value]
-            where, n = f"{artifact.id} {name}", len(plans.seeds(artifact, name))
+            where, n = f"{artifact.id} {name}", partial(plans.claim_seeds, artifact, name)
             before = old if against_record else None
             entries, changed = checking.print_verdicts(found, groups, where, remark, before, n)
             totals.entries += entries

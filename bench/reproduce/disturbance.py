@@ -1,7 +1,7 @@
 """Runs whose times a claim reads, and that other work was done beside."""
 
 from bench.reproduce.claim_kinds import AnyClaim
-from bench.reproduce.plan import TIMES, Plan, Run
+from bench.reproduce.plan import TIMES, Plan, Run, seeds
 from bench.reproduce.records import claims_at
 
 
@@ -21,5 +21,6 @@ def disturbed_runs(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
     if not any(metric in TIMES for metric in claim.metrics):
         return []
     rows = [row for row in plan.rows if row.variant == variant and row.name in claim.needed_rows]
-    runs = [run for row in rows for run in row.runs]
+    judged = seeds(plan.artifact, plan.budget, claim.needed_rows)
+    runs = [run for row in rows for run in row.runs if run.planned.seed in judged]
     return [run for run in runs if run.summary is not None and not run.undisturbed]

@@ -62,9 +62,9 @@ class Choice:
 
     def count(self, plan: Plan) -> int:
         """How many runs are chosen, those of grid points still to be found among them."""
-        judged = len(plans.seeds(plan.artifact, plan.budget)[: self.seeds])
-        later = sum(judged for row in plan.rows if self.has_row(row) and not row.runs)
-        return len(self.runs(plan)) + later
+        unknown = [row.name for row in plan.rows if self.has_row(row) and not row.runs]
+        judged = [plans.seeds(plan.artifact, plan.budget, [name]) for name in unknown]
+        return len(self.runs(plan)) + sum(len(own[: self.seeds]) for own in judged)
 
 
 EVERY_RUN = Choice()

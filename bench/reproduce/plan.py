@@ -297,14 +297,23 @@ class Plan:
         return len(self.runs) + self.later
 
 
-def seeds(artifact: Artifact, budget: Budget) -> range:
-    """The seeds at which rows are judged.
+def seeds(artifact: Artifact, budget: Budget, rows: Iterable[str] = ()) -> range:
+    """The seeds that all of some rows are judged at; by default those of every row.
 
     Where a spec chooses grid points, the seed that chooses, `TUNING_SEED`, is not among them,
     because the best of several values at one seed flatters the point that had it.
     """
     first = TUNING_SEED + 1 if artifact.spec.select else TUNING_SEED
-    return range(first, first + artifact.spec.budgets[budget].seeds)
+    return range(first, first + artifact.spec.budgets[budget].seeds_of(rows))
+
+
+def claim_seeds(artifact: Artifact, budget: Budget, key: str) -> int:
+    """With how many seeds a claim is judged: those that all of its rows have.
+
+    A claim that the spec has no longer has those of every row.
+    """
+    claim = artifact.spec.claims.get(key)
+    return len(seeds(artifact, budget, claim.needed_rows if claim else ()))
 
 
 def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
@@ -314,7 +323,7 @@ def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
     """
     sizes = Counter((p.variant, p.row) for p in points(artifact.spec, book, budget))
     tried = sum(size for size in sizes.values() if size > 1)
-    return tried + len(sizes) * len(seeds(artifact, budget))
+    return tried + sum(len(seeds(artifact, budget, [row])) for _, row in sizes)
 
 
 def make_plan(
@@ -336,8 +345,8 @@ def make_plan(
     """
     spec = artifact.spec
     every = list(points(spec, book, budget))
-    judged = seeds(artifact, budget)
-    wanted = [(point, seed) for point in every for seed in {TUNING_SEED, *judged}]
+    judged = {row: seeds(artifact, budget, [row]) for row in spec.rows}
+    wanted = [(point, seed) for point in every for seed in {TUNING_SEED, *judged[point.row]}]
     if compose:
         names.ensure(wanted, artifact.file)
     elif any(names.get(*pair) is None for pair in wanted):
@@ -368,8 +377,8 @@ def make_plan(
         own = [p for p in every if (p.variant, p.row) == (variant, name)]
         tried = tuple(run(p, TUNING_SEED) for p in own) if len(own) > 1 else ()
         chosen = choose_point(tried, spec.select) if tried else own[0]
-        runs = tuple(run(chosen, seed) for seed in judged) if chosen else ()
-        later += 0 if chosen else len(judged)
+        runs = tuple(run(chosen, seed) for seed in judged[name]) if chosen else ()
+        later += 0 if chosen else len(judged[name])
         rows.append(PlannedRow(variant, name, tried, chosen, runs))
     return Plan(artifact, budget, tuple(rows), later)
 

@@ -11,7 +11,7 @@ import numpy as np
 from bench.reproduce import chances
 from bench.reproduce.book import format_path
 from bench.reproduce.claims import ClaimPart
-from bench.reproduce.plan import seeds
+from bench.reproduce.plan import claim_seeds
 from bench.reproduce.records import ClaimRecord, Verdicts
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
@@ -78,8 +78,8 @@ def refuse_claims(artifact: Artifact, budget: Budget, found: Verdicts) -> Iterat
     found: the verdicts in the budget's record. A claim that is decided there, or that the spec has
     no longer, is not refused.
     """
-    n = len(seeds(artifact, budget))
     for key in artifact.spec.claims:
+        n = claim_seeds(artifact, budget, key)
         powers = [least_power(group, key, n) for group in found.values()]
         weak = [power for power in powers if power is not None and power.chance < LEAST]
         if weak:

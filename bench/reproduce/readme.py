@@ -125,7 +125,7 @@ def errors_sentence(found: Iterable[Finding]) -> str:
     """How many verdicts may be wrong, in two or three sentences; empty if no claim was tested."""
     listed = list(found)
     tested = [
-        (claim.verdict.word in ("holds", "fails"), claim.verdict.p, max(1, len(entry.record.looks)))
+        (claim.verdict.word in ("holds", "fails"), claim.verdict.p, looks_at(claim, entry.record))
         for entry in listed
         for claim in list_claims([entry])
         if claim.verdict.p is not None
@@ -147,6 +147,12 @@ def errors_sentence(found: Iterable[Finding]) -> str:
         f"are expected to be wrong.{added if again else ''} At a false discovery rate of 5% "
         f"(Benjamini and Hochberg) {standing} verdicts stand together."
     )
+
+
+def looks_at(claim: records.ClaimRecord, record: records.Record) -> int:
+    """How often a claim of a record has been judged: with the seeds that it has, or with fewer."""
+    seeds = max(part.expected for part in claim.parts)
+    return max(1, sum(n <= seeds for n in record.looks))
 
 
 def list_claims(found: Iterable[Finding]) -> list[records.ClaimRecord]:

@@ -240,9 +240,9 @@ def count_looks(plan: Plan, old: Record | None) -> list[int]:
     names = {run.planned.name for run in plan.runs}
     known = [row.runs for group in old.rows.values() for row in group.values()] if old else []
     before = old.looks if old and any(names.intersection(runs) for runs in known) else []
-    n = len(seeds(plan.artifact, plan.budget))
-    judged = n > 1 and not plan.missing and plan.later == 0
-    return sorted({*before, n}) if judged else before
+    scale = plan.artifact.spec.budgets[plan.budget]
+    now = {n for n in (scale.seeds, *scale.more_seeds.values()) if n > 1}
+    return before if plan.missing or plan.later else sorted({*before, *now})
 
 
 def step_seconds(run: Run) -> float:
@@ -307,12 +307,15 @@ def claims_at(spec: Spec, variant: str, budget: Budget) -> dict[str, AnyClaim]:
 def parts_at_budget(
     claim: AnyClaim, artifact: Artifact, budget: Budget, book: Book, runs: RunsOfRows
 ) -> list[claims.ClaimPart]:
-    """A claim's parts at a budget. runs: one variant's runs."""
-    spec = artifact.spec
+    """A claim's parts at a budget, from the seeds that all of its rows have.
+
+    runs: one variant's runs.
+    """
+    spec, judged = artifact.spec, seeds(artifact, budget, claim.needed_rows)
     return claims.claim_parts(
         claim_at_budget(claim, spec, budget),
-        runs,
-        len(seeds(artifact, budget)),
+        {row: [run for run in own if run.planned.seed in judged] for row, own in runs.items()},
+        len(judged),
         partial(book.metric, spec.task),
         {name: row.published for name, row in spec.rows.items()},
     )

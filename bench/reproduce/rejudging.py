@@ -37,7 +37,8 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
         found[variant] = {}
         for key, claim in claims_at(spec, variant, old.budget).items():
             kept = old.claims.get(variant, {}).get(key)
-            n = max(len(runs.get(name, ())) for name in claim.needed_rows)
+            asked = len(seeds(artifact, old.budget, claim.needed_rows))
+            n = min(asked, max(len(runs.get(name, ())) for name in claim.needed_rows))
             known = can_measure(claim_at_budget(claim, spec, old.budget), runs)
             parts = parts_at_budget(claim, artifact, old.budget, book, runs if known else {})
             if kept is not None and len(kept.parts) != len(parts):
@@ -91,9 +92,12 @@ def can_measure(claim: AnyClaim, runs: RunsOfRows) -> bool:
 
 def judged_runs(old: Record, artifact: Artifact, variant: str) -> dict[str, list[Run]]:
     """The recorded runs of one variant at the seeds that are judged today."""
-    judged = set(seeds(artifact, old.budget))
     return {
-        name: [run for run in recorded_runs(old, row) if run.planned.seed in judged]
+        name: [
+            run
+            for run in recorded_runs(old, row)
+            if run.planned.seed in seeds(artifact, old.budget, [name])
+        ]
         for name, row in old.rows.get(variant, {}).items()
     }
 

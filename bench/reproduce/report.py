@@ -32,7 +32,7 @@ from bench.reproduce import totals as counted
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.papers import Paper, paper_of
-from bench.reproduce.plan import Plan, seeds
+from bench.reproduce.plan import Plan, claim_seeds
 from bench.reproduce.points import format_override, points
 from bench.reproduce.power import describe_statistic
 from bench.reproduce.records import Record
@@ -255,7 +255,7 @@ def write_page(
             record=record,
             headline=headlines.headline(record.claims),
             outdated=headlines.outdated_rows(record),
-            claims=claim_entries(record, len(seeds(artifact, record.budget))),
+            claims=claim_entries(record, artifact),
             tables={t.title: t for t in every if t.title != "Claims"},
             note=every[0].note if every[0].title == "Claims" else "",
             figure=figure_data(entry, book, drawn, plane),
@@ -326,16 +326,14 @@ def row_settings(entry: ReportEntry, book: Book) -> dict[str, list[tuple[str, st
     return {variant: list(rows.items()) for variant, rows in found.items()}
 
 
-def claim_entries(record: Record, n: int) -> list[dict[str, Any]]:
-    """For each claim its text and author, and for each variant verdict, power and why it fails.
-
-    n: the number of seeds that the spec has at the record's budget.
-    """
+def claim_entries(record: Record, artifact: Artifact) -> list[dict[str, Any]]:
+    """For each claim its text and author, and for each variant verdict, power and why it fails."""
     keys = dict.fromkeys(key for group in record.claims.values() for key in group)
     found = []
     for key in keys:
         entries = {v: group[key] for v, group in record.claims.items() if key in group}
         claim = next(iter(entries.values())).claim
+        n = claim_seeds(artifact, record.budget, key)
         found.append(
             {
                 "text": claim["text"],

@@ -7,7 +7,7 @@ a wrong one in one line that names file and field.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -77,17 +77,23 @@ class Scale(StrictModel):
 
     scale: whether the runs are of the paper's scale (the same problem and as many steps; there may
     be fewer seeds) or smaller; by default full is the paper's scale and short is smaller. minutes:
-    the estimated cost on 2 CPU cores, both variants together. grid: null is all of it. lanes: seeds
-    may go side by side though columns show times, which such runs do not have.
+    the estimated cost on 2 CPU cores, both variants together. more_seeds: row -> its number of
+    seeds, where a claim about the row takes more of them than the others do. grid: null is all of
+    it. lanes: seeds may go side by side though columns show times, which such runs do not have.
     """
 
     scale: ScaleName | None = None
     minutes: Positive
     seeds: Count = 1
+    more_seeds: dict[str, Count] = {}
     set: Settings = {}
     grid: Grid | None = None
     lanes: bool = False
     note: str = ""
+
+    def seeds_of(self, rows: Iterable[str]) -> int:
+        """How many seeds all of some rows have; what every row has if there are none."""
+        return min((self.more_seeds.get(row, self.seeds) for row in rows), default=self.seeds)
 
 
 class Select(StrictModel):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.edges import row_edges
-from bench.reproduce.plan import seeds
+from bench.reproduce.plan import claim_seeds
 from bench.reproduce.power import describe_statistic
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.specs import Artifact, Book, Metric, Published, Spec, format_number
@@ -259,18 +259,15 @@ def difference_cell(paper: list[float], code: list[float], metric: Metric) -> st
     return text
 
 
-def claims_table(record: Record, n: int) -> CellTable:
-    """Every claim of every variant: verdict, author, the deciding statistic, why it fails.
-
-    n: the number of seeds that the spec has at the record's budget.
-    """
+def claims_table(artifact: Artifact, record: Record) -> CellTable:
+    """Every claim of every variant: verdict, author, the deciding statistic, why it fails."""
     rows = [
         [
             entry.verdict.text,
             str(entry.claim["text"]),
             describe_author(entry.claim),
             variant,
-            describe_statistic(entry, n),
+            describe_statistic(entry, claim_seeds(artifact, record.budget, key)),
             describe_cause(entry.claim, variant) if entry.verdict.word == "fails" else "",
         ]
         for key in dict.fromkeys(k for group in record.claims.values() for k in group)
@@ -288,8 +285,7 @@ def claims_table(record: Record, n: int) -> CellTable:
 
 def artifact_tables(artifact: Artifact, record: Record, book: Book) -> list[CellTable]:
     """All tables of an artifact that have rows, in the order of its page."""
-    n = len(seeds(artifact, record.budget))
-    found: list[CellTable | None] = [claims_table(record, n)]
+    found: list[CellTable | None] = [claims_table(artifact, record)]
     found.append(results_table(artifact, record, book))
     found += [published_table(artifact, record, variant, book) for variant in record.rows]
     found.append(differences_table(artifact, record, book))

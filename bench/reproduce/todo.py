@@ -11,7 +11,7 @@ from bench.reproduce import chances, records
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration, recorded_run_count
-from bench.reproduce.plan import Names, Plan, make_plan, seeds
+from bench.reproduce.plan import Names, Plan, claim_seeds, make_plan
 from bench.reproduce.power import ASKED
 from bench.reproduce.recorded import reusable_runs
 from bench.reproduce.records import ClaimRecord, Record
@@ -47,7 +47,7 @@ class OpenClaim:
     have, needed: the number of seeds, and with how many the claim is decided with a probability of
     `ASKED`, if mean and deviation stay as measured; None: not with any that is considered. chance:
     that probability with the seeds that there are; None: not known. seconds: CPU time of the seeds
-    that it lacks, for all rows of the artifact; None if their number is not known. disturbed: how
+    that its rows lack; None if their number is not known. disturbed: how
     many of its runs tell nothing, because it reads their times and other work was done beside them.
     waits_for_gpu: whether the artifact's budget gpu judges the claim too, and has no record yet.
     """
@@ -103,18 +103,19 @@ def open_claims(
     artifact: Artifact, book: Book, budget: Budget, recorded: Records, plan: Plan
 ) -> Iterator[OpenClaim]:
     """The claims whose seeds are all there and decide nothing, with what would decide them."""
-    n, old = len(seeds(artifact, budget)), recorded[artifact.id, budget]
-    rows = sum(1 for row in plan.rows if row.chosen is not None)
+    old = recorded[artifact.id, budget]
     no_gpu = "gpu" in artifact.spec.budgets and (artifact.id, "gpu") not in recorded
     for variant, group in rejudge(old, artifact, book).items():
         at_gpu = records.claims_at(artifact.spec, variant, "gpu")
         for key, entry in group.items():
             if entry.verdict.word != "not enough runs":
                 continue
+            claim, n = artifact.spec.claims[key], claim_seeds(artifact, budget, key)
             needed, chance = seeds_of_claim(entry, n)
-            more = None if needed is None else max(0, needed - n)
-            cost = None if more is None else more * rows * run_cost(artifact, budget, old, plan)
-            disturbed = disturbed_runs(artifact.spec.claims[key], plan, variant)
+            rows = [r for r in plan.rows if r.variant == variant and r.name in claim.needed_rows]
+            lacking = [max(0, needed - len(row.runs)) for row in rows] if needed else []
+            cost = sum(lacking) * run_cost(artifact, budget, old, plan) if needed else None
+            disturbed = disturbed_runs(claim, plan, variant)
             yield OpenClaim(
                 artifact,
                 budget,
