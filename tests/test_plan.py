@@ -118,7 +118,8 @@ def test_a_row_may_have_more_seeds_than_the_others(tmp_path: Path) -> None:
     assert plans.count_runs(more, BOOK, "short") == 2 * (3 + 3 + 5) + 3 + 3
     rows = {row.name: names_of(row.runs) for row in made(tmp_path, budgets=MORE).rows[:3]}
     assert rows["L"] == [f"paper/L/-{seed}" for seed in range(1, 6)]
-    assert made(tmp_path, budgets=MORE).later == 3 + 3 + 3  # of A in two variants, and of B
+    unknown = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"A": 5}}}
+    assert made(tmp_path, budgets=unknown).later == 5 + 5 + 3  # of A in two variants, and of B
 
 
 def test_how_many_runs_there_are_in_all() -> None:

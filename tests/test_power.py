@@ -97,6 +97,9 @@ def test_claims_that_are_hardly_decided_are_named() -> None:
     gone = artifact(select=None, claims={"strong": NEAR})
     assert list(power.refuse_claims(gone, "short", {"paper": group})) == []
     assert list(power.refuse_claims(more, "short", {"paper": group})) == []
+    budgets = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"A": 30, "L": 30}}}
+    rows = artifact(budgets=budgets, claims={"weak": NEAR})  # those that it is about have more
+    assert list(power.refuse_claims(rows, "short", {"paper": group})) == []
 
 
 def test_a_claim_with_an_even_chance_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bench.reproduce import campaign_commands, chances, records, statistics, todo
 from bench.reproduce.claims import ClaimPart, Verdict
+from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.records import ClaimRecord
 from bench.reproduce.specs import Book
 from tests.planned import BOOK, Known, artifact, made
@@ -234,6 +235,20 @@ def test_an_open_claim_about_times_says_how_many_of_them_tell_nothing(tmp_path: 
     old = records.make_record(plan, BOOK)
     (found,) = todo.open_claims(artifact(**spec), BOOK, "short", {("p/a", "short"): old}, plan)
     assert (found.key, found.disturbed, found.needed) == ("less", 2, None)
+
+
+def test_a_disturbed_run_counts_only_at_a_seed_that_the_claim_judges(tmp_path: Path) -> None:
+    busy = {"cpu_seconds": 4.0, "others_cores": 0.3}
+    for seed in range(5):
+        ended(tmp_path, f"paper/A/-{seed}", 0.0, process=busy)
+        ended(tmp_path, f"paper/L/-{seed}", 0.0, process=busy)
+    budgets = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"L": 5}}}
+    both = LESS | {"metric": "cpu_seconds"}
+    alone = {"kind": "between", "by": "us", "text": "L is fast", "rows": ["L"], "at_most": 9.0}
+    claims = {"both": both, "alone": alone | {"metric": "cpu_seconds"}}
+    plan = made(tmp_path, **PLAIN | {"budgets": budgets, "claims": claims})
+    counts = [len(disturbed_runs(c, plan, "paper")) for c in plan.artifact.spec.claims.values()]
+    assert counts == [3 + 3, 5]
 
 
 def test_budgets_to_do(tmp_path: Path) -> None:
