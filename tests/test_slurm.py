@@ -100,6 +100,17 @@ def assert_as_undisturbed(cli: Cli, tmp_path: Path, *arguments: str) -> None:
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
+def steps_of(seconds: float, cli: Cli, tmp_path: Path, *arguments: str) -> int:
+    """How many steps take about this long here: a number that is right for one machine's speed
+    ends too early on a faster one."""
+    some = 10_000
+    done = cli(*arguments, f"run.steps={some}", f"run.root={tmp_path}/paced")
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "paced").rglob("summary.json")
+    taken: float = json.loads(file.read_text())["last"]["seconds"]
+    return round(some * seconds / taken)
+
+
 def test_a_cancelled_sweep_is_finished_by_the_same_command(sweep: Sweep, tmp_path: Path) -> None:
     """Twelve runs in six jobs, two of them at a time."""
     root, most = tmp_path / "runs", 0
@@ -154,7 +165,7 @@ def test_a_job_signalled_twice_is_requeued_and_ends_with_the_same_bits(
     sweep: Sweep, cli: Cli, tmp_path: Path
 ) -> None:
     root, seen = tmp_path / "runs", 0
-    process = sweep(*LONG, "run.steps=12000")
+    process = sweep(*LONG, "run.steps=30000")
     for _ in range(2):
         wait(lambda before=seen: rows(root) > before and running(), "the job makes no progress")
         subprocess.run(["scancel", "-s", "USR2", *running()], check=True)
@@ -166,14 +177,15 @@ def test_a_job_signalled_twice_is_requeued_and_ends_with_the_same_bits(
     assert process.wait(500) == 0, (tmp_path / "output").read_text()
     (environment,) = root.rglob("environment.json")
     assert len(json.loads(environment.read_text())["continued"]) == 2
-    assert_as_undisturbed(cli, tmp_path, *LONG, "run.steps=12000")
+    assert_as_undisturbed(cli, tmp_path, *LONG, "run.steps=30000")
 
 
 def test_a_job_that_hits_its_limit_goes_on_in_the_next(
     sweep: Sweep, cli: Cli, tmp_path: Path
 ) -> None:
     """SLURM counts limits in minutes and may signal up to a minute early."""
-    arguments = (*LONG, "run.steps=200000", "run.every=2500")
+    arguments = (*LONG, "run.every=2500")
+    arguments = (*arguments, f"run.steps={steps_of(75, cli, tmp_path, *arguments)}")
     limit = ("hydra.launcher.minutes=1", "hydra.launcher.signal=25")
     process = sweep(*arguments, *limit)
     assert process.wait(1500) == 0, (tmp_path / "output").read_text()
