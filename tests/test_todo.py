@@ -203,6 +203,13 @@ def test_a_row_that_has_more_seeds_lacks_fewer(tmp_path: Path) -> None:
     (found,) = todo.open_claims(artifact(**spec), BOOK, "short", {("p/a", "short"): old}, plan)
     assert (found.have, found.needed) == (3, 10)
     assert found.seconds == (7 + 5) * 4.0
+    spec |= {
+        "variants": {"paper": {}, "code": {}},
+        "claims": {"less": LESS | {"variants": ["paper"]}},
+    }
+    both = made(tmp_path, **spec)
+    (found,) = todo.open_claims(artifact(**spec), BOOK, "short", {("p/a", "short"): old}, both)
+    assert found.seconds == 2 * (7 + 5) * 4.0  # the code's rows have as many seeds
 
 
 def test_an_open_claim_waits_for_the_budget_gpu_until_that_has_a_record(tmp_path: Path) -> None:

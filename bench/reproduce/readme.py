@@ -150,7 +150,7 @@ def errors_sentence(found: Iterable[Finding]) -> str:
 
 
 def looks_at(claim: records.ClaimRecord, record: records.Record) -> int:
-    """How often a claim of a record has been judged: with the seeds that it has, or with fewer."""
+    """How often, at most, a claim has been judged: with the seeds that it has, or with fewer."""
     seeds = max(part.expected for part in claim.parts)
     return max(1, sum(n <= seeds for n in record.looks))
 

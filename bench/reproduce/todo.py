@@ -47,7 +47,7 @@ class OpenClaim:
     have, needed: the number of seeds, and with how many the claim is decided with a probability of
     `ASKED`, if mean and deviation stay as measured; None: not with any that is considered. chance:
     that probability with the seeds that there are; None: not known. seconds: CPU time of the seeds
-    that its rows lack; None if their number is not known. disturbed: how
+    that its rows lack, in both variants; None if their number is not known. disturbed: how
     many of its runs tell nothing, because it reads their times and other work was done beside them.
     waits_for_gpu: whether the artifact's budget gpu judges the claim too, and has no record yet.
     """
@@ -112,7 +112,7 @@ def open_claims(
                 continue
             claim, n = artifact.spec.claims[key], claim_seeds(artifact, budget, key)
             needed, chance = seeds_of_claim(entry, n)
-            rows = [r for r in plan.rows if r.variant == variant and r.name in claim.needed_rows]
+            rows = [row for row in plan.rows if row.name in claim.needed_rows]  # of both variants
             lacking = [max(0, needed - len(row.runs)) for row in rows] if needed else []
             cost = sum(lacking) * run_cost(artifact, budget, old, plan) if needed else None
             disturbed = disturbed_runs(claim, plan, variant)
