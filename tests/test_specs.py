@@ -1,6 +1,7 @@
 """This project's own specs are right, and a wrong one is refused with file and field."""
 
 import copy
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from bench.core.task import Best, Context
 from bench.reproduce import latex, tables
 from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book
+from bench.reproduce.highlights import read_highlights
 from bench.reproduce.points import points
 from bench.reproduce.schema import BUDGETS, VARIANTS, Budget
 from bench.runs.launch import complete
@@ -281,3 +283,17 @@ def test_budgets_stand_in_order() -> None:
     for artifact in BOOK.artifacts.values():
         order: list[Budget] = [b for b in BUDGETS if b in artifact.spec.budgets]
         assert list(artifact.spec.budgets) == order
+
+
+SEEDS = re.compile(
+    r"\b(one|two|three|four|five|six|seven|eight|nine|ten|\w+een|\d+) (seed|start)s?\b"
+)
+
+
+def test_no_cause_and_no_finding_says_how_many_seeds_there_were() -> None:
+    """The record beside it says that, and seeds are added to records."""
+    assert SEEDS.search("at seven seeds it is not")
+    words = [text for h in read_highlights(None) for text in (h.finding, h.why.text)]
+    for artifact in BOOK.artifacts.values():
+        words += [c.text for claim in artifact.spec.claims.values() for c in claim.why.values()]
+    assert [text for text in words if SEEDS.search(text)] == []
