@@ -19,7 +19,6 @@ from bench import about
 from bench.core.packages import listed
 from bench.core.settings import BadSetting
 from bench.reproduce import campaign_commands, judge_commands, league_commands, run_commands
-from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book, load_names
 from bench.reproduce.options import (
     FAILED,
@@ -134,7 +133,7 @@ def check(
     runs only if all are there. The values of claims are computed again from the last values that
     the record has of its runs, and these are compared with the runs that are there.
     """
-    from bench.reproduce import checking, comparison, outdated, records
+    from bench.reproduce import checking, comparison, outdated, power, records
 
     book, root = load_book(specs), runs.expanduser()
     totals, any_record = checking.CheckTotals(), False
@@ -153,7 +152,7 @@ def check(
                 artifact, book, name, root, today, against_record
             )
             groups = [v for v in found if variant is None or v == variant.value]
-            where, n = f"{artifact.id} {name}", partial(plans.claim_seeds, artifact, name)
+            where, n = f"{artifact.id} {name}", partial(power.claim_seeds, artifact, name)
             before = old if against_record else None
             entries, changed = checking.print_verdicts(found, groups, where, remark, before, n)
             totals.entries += entries

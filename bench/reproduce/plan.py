@@ -307,15 +307,6 @@ def seeds(artifact: Artifact, budget: Budget, rows: Iterable[str] = ()) -> range
     return range(first, first + artifact.spec.budgets[budget].seeds_of(rows))
 
 
-def claim_seeds(artifact: Artifact, budget: Budget, key: str) -> int:
-    """With how many seeds a claim is judged: those that all of its rows have.
-
-    A claim that the spec has no longer has those of every row.
-    """
-    claim = artifact.spec.claims.get(key)
-    return len(seeds(artifact, budget, claim.needed_rows if claim else ()))
-
-
 def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
     """How many runs an artifact takes: grid points at one seed, and the chosen ones at all others.
 

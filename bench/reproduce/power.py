@@ -11,7 +11,7 @@ import numpy as np
 from bench.reproduce import chances
 from bench.reproduce.book import format_path
 from bench.reproduce.claims import ClaimPart
-from bench.reproduce.plan import claim_seeds
+from bench.reproduce.plan import seeds
 from bench.reproduce.records import ClaimRecord, Verdicts
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
@@ -70,6 +70,15 @@ def describe_statistic(entry: ClaimRecord, n: int) -> str:
     """The statistic that decided a claim, and the claim's power with n seeds if it has one."""
     found = claim_power(entry, n)
     return entry.verdict.statistic + (f"; {found.text}" if found else "")
+
+
+def claim_seeds(artifact: Artifact, budget: Budget, key: str) -> int:
+    """With how many seeds a claim is judged: those that all of its rows have.
+
+    A claim that the spec has no longer has those of every row.
+    """
+    claim = artifact.spec.claims.get(key)
+    return len(seeds(artifact, budget, claim.needed_rows if claim else ()))
 
 
 def refuse_claims(artifact: Artifact, budget: Budget, found: Verdicts) -> Iterator[str]:

@@ -32,9 +32,9 @@ from bench.reproduce import totals as counted
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.papers import Paper, paper_of
-from bench.reproduce.plan import Plan, claim_seeds
+from bench.reproduce.plan import Plan
 from bench.reproduce.points import format_override, points
-from bench.reproduce.power import describe_statistic
+from bench.reproduce.power import claim_seeds, describe_statistic
 from bench.reproduce.records import Record
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import Artifact, Book, ScaleName

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.edges import row_edges
-from bench.reproduce.plan import claim_seeds
-from bench.reproduce.power import describe_statistic
+from bench.reproduce.power import claim_seeds, describe_statistic
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.specs import Artifact, Book, Metric, Published, Spec, format_number
 from bench.reproduce.statistics import estimate, welch_interval

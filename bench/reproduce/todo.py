@@ -11,8 +11,8 @@ from bench.reproduce import chances, records
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration, recorded_run_count
-from bench.reproduce.plan import Names, Plan, claim_seeds, make_plan
-from bench.reproduce.power import ASKED
+from bench.reproduce.plan import Names, Plan, make_plan
+from bench.reproduce.power import ASKED, claim_seeds
 from bench.reproduce.recorded import reusable_runs
 from bench.reproduce.records import ClaimRecord, Record
 from bench.reproduce.rejudging import rejudge
