@@ -66,8 +66,9 @@ def test_equal_values_take_as_many_seeds_as_signs_do() -> None:
 
 
 def test_power_in_words() -> None:
-    assert power.Power(0.124, 3, 14).text == "power 12% at n = 3; 80% takes 14 seeds"
-    assert power.Power(0.0, 3, None).text == "power 0% at n = 3; 80% takes more than 1,000 seeds"
+    begin = "at n = 3, were the mean midway; 80% takes"
+    assert power.Power(0.124, 3, 14).text == f"power 12% {begin} 14 seeds"
+    assert power.Power(0.0, 3, None).text == f"power 0% {begin} more than 1,000 seeds"
     said = power.describe_statistic(entry(part(*VALUES)), 3)
     assert said.startswith("w = 0; power ")
     assert said.endswith(" seeds")

@@ -299,10 +299,10 @@ def test_the_power_stands_beside_the_statistic() -> None:
     entry = verdict("not enough runs", kind="within_published") | {"parts": [part]}
     found = tables.claims_table(ARTIFACT, recorded({}, {"paper": {"a": entry}}))
     assert found.rows[0][-2].startswith("not enough runs!; power ")
-    assert found.rows[0][-2].endswith(" at n = 3; 80% takes 4 seeds")
+    assert found.rows[0][-2].endswith(" at n = 3, were the mean midway; 80% takes 4 seeds")
     two = planned.artifact(budgets={"short": {"minutes": 1.0, "seeds": 2}})
     found = tables.claims_table(two, recorded({}, {"paper": {"a": entry}}))
-    assert " at n = 2; " in found.rows[0][-2]
+    assert " at n = 2, " in found.rows[0][-2]
 
 
 def test_every_table_that_has_rows_in_the_order_of_the_page() -> None:

@@ -36,9 +36,10 @@ class Power(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The power in words."""
+        """The power in words. The mean is taken to be right between the bounds."""
         seeds_text = f"more than {chances.MOST_SEEDS:,}" if self.needed is None else self.needed
-        return f"power {self.chance:.0%} at n = {self.n}; {ASKED:.0%} takes {seeds_text} seeds"
+        found = f"power {self.chance:.0%} at n = {self.n}, were the mean midway"
+        return f"{found}; {ASKED:.0%} takes {seeds_text} seeds"
 
 
 def claim_power(entry: ClaimRecord, n: int) -> Power | None:
