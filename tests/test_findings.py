@@ -102,12 +102,14 @@ def test_totals_tell_scales_and_authors_apart() -> None:
 
 
 def test_how_many_runs_the_claims_rest_on() -> None:
-    """It is the most that any part has, or the most that a row has if there are no claims."""
-    assert readme.most_runs(FOUND) == 3
-    assert readme.most_runs(SOME) == 1
+    """From the claim with the fewest to that with the most; claims that were not run have none."""
+    assert readme.describe_runs(FOUND) == "1 to 3"
+    assert readme.describe_runs(SOME) == "1"
     rows = {"paper": {"A": row("done"), "B": row("done missing")}, "code": {}}
-    assert readme.most_runs(Finding(ARTIFACT, "short", recorded(rows), {"paper": {}})) == 2
-    assert readme.most_runs(Finding(ARTIFACT, "short", recorded({}), {})) == 0
+    assert (
+        readme.describe_runs(Finding(ARTIFACT, "short", recorded(rows), {"paper": {}})) == "1 to 2"
+    )
+    assert readme.describe_runs(Finding(ARTIFACT, "short", recorded({}), {})) == "0"
 
 
 def test_the_summary_has_a_row_for_every_artifact() -> None:
@@ -116,7 +118,7 @@ def test_the_summary_has_a_row_for_every_artifact() -> None:
         f"of our own checks 2 hold, **1 fail**, 1 not run. {ERRORS} "
         "[Every claim, and what its failing means](results/README.md).\n\n"
         "| artifact |  | budget, n | scale | paper | code |\n|---|---|---|---|---|---|\n"
-        "| `p/a` | Toy | short, 3 | smaller | **1 fail**; ours: 1 hold "
+        "| `p/a` | Toy | short, 1 to 3 | smaller | **1 fail**; ours: 1 hold "
         "| 1 open; ours: **1 fail**, 1 not run |\n"
         "| `p/a` | Other | smoke, 1 | smaller | ours: 1 hold | · |\n\n"
     )

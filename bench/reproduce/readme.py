@@ -69,7 +69,7 @@ def summary_table(found: list[Finding], link: str | None) -> str:
         [
             f"`{entry.artifact.id}`",
             entry.artifact.spec.title,
-            f"{entry.budget}, {most_runs(entry)}",
+            f"{entry.budget}, {describe_runs(entry)}",
             entry.scale,
             *(
                 phrase_authors(count_verdicts(entry.verdicts.get(variant, {}).values()), MARKDOWN)
@@ -162,11 +162,13 @@ def list_claims(found: Iterable[Finding]) -> list[records.ClaimRecord]:
     ]
 
 
-def most_runs(entry: Finding) -> int:
-    """The most runs that a claim rests on, or that a row has if there are no claims."""
-    of_claims = [len(part.values) for claim in list_claims([entry]) for part in claim.parts]
-    rows = [len(row.seeds) for group in entry.record.rows.values() for row in group.values()]
-    return max(of_claims or rows, default=0)
+def describe_runs(entry: Finding) -> str:
+    """On how many runs of a row claims rest, from the fewest to the most; without claims the runs
+    that rows have."""
+    found = {max(len(part.values) for part in claim.parts) for claim in list_claims([entry])} - {0}
+    rows = {len(row.seeds) for group in entry.record.rows.values() for row in group.values()}
+    known = found or rows or {0}
+    return " to ".join(str(n) for n in sorted({min(known), max(known)}))
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:
