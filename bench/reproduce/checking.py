@@ -53,8 +53,8 @@ def print_verdicts(
     """Print a line for each claim; gives the claims, and how many verdicts are not the old ones.
 
     groups: the variants to print. where: the artifact's id and the budget. remark: where the
-    verdicts come from. old: the record to compare with, if any. n: gives
-    the number of seeds with which the claim of a key is judged, for which its power is said.
+    verdicts come from. old: the record to compare with, if any. n: gives the number of seeds with
+    which the claim of a key is judged, and for which its power is said.
     """
     entries, changed = [], 0
     for group in groups:

@@ -163,8 +163,10 @@ def list_claims(found: Iterable[Finding]) -> list[records.ClaimRecord]:
 
 
 def describe_runs(entry: Finding) -> str:
-    """On how many runs of a row claims rest, from the fewest to the most; without claims the runs
-    that rows have."""
+    """The number of runs that claims rest on: "6", or "6 to 200" where they rest on different ones.
+
+    Where there are no claims it is the number of runs that rows have.
+    """
     found = {max(len(part.values) for part in claim.parts) for claim in list_claims([entry])} - {0}
     rows = {len(row.seeds) for group in entry.record.rows.values() for row in group.values()}
     known = found or rows or {0}

@@ -92,14 +92,11 @@ def can_measure(claim: AnyClaim, runs: RunsOfRows) -> bool:
 
 def judged_runs(old: Record, artifact: Artifact, variant: str) -> dict[str, list[Run]]:
     """The recorded runs of one variant at the seeds that are judged today."""
-    return {
-        name: [
-            run
-            for run in recorded_runs(old, row)
-            if run.planned.seed in seeds(artifact, old.budget, [name])
-        ]
-        for name, row in old.rows.get(variant, {}).items()
-    }
+    found = {}
+    for name, row in old.rows.get(variant, {}).items():
+        judged = seeds(artifact, old.budget, [name])
+        found[name] = [run for run in recorded_runs(old, row) if run.planned.seed in judged]
+    return found
 
 
 def kept_values(today: ClaimPart, recorded: ClaimPart, n: int) -> list[float]:

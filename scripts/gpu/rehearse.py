@@ -145,7 +145,10 @@ def main() -> int:
         try:
             pack(place, given.artifact, given.source.absolute(), given.wheels)
             if slice_of_work(python, place, given.artifact, MOST, given.kill) is not None:
-                raise Wrong("the first slice ended before it was killed: write a smaller --kill")
+                raise Wrong(
+                    "the first slice ended before it was killed: write a smaller --kill, or "
+                    "an --artifact with more runs"
+                )
             first = ended(place / "root")
             print(f"the first slice was killed: {len(first)} runs had ended and come back")
             pack(place, given.artifact, given.source.absolute(), given.wheels)
