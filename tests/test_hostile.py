@@ -165,6 +165,24 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a package": (("task._target_=bench",), "only functions"),
     "no table of settings": (("algorithm=null",), "algorithm"),
+    "two levels where there is one": (("task=trees", "algorithm=stocbio"), "lower level"),
+    "the lower level alone where there is one": (("task=trees", "algorithm=gda"), "lower level"),
+    "vertices of a set that has none": (
+        ("task=quadratic", "algorithm=fw"),
+        "write task=completion, task=multitask or task=trees",
+    ),
+    "blocks of what cannot be cut": (
+        ("task=online_newsgroups", "task.source=digits", "algorithm=saba", "algorithm.blocks=2"),
+        "cannot be cut",
+    ),
+    "more blocks than rows": (
+        ("task=sampled_quadratic", "algorithm=mseba", "algorithm.blocks=9000"),
+        "rows to cut; write at most",
+    ),
+    "more blocks than rows, at a single level": (
+        ("task=trees", "algorithm=sagafw", "algorithm.blocks=9000"),
+        "the upper level has",
+    ),
     "a group for a number": (("run.steps={a: 1}",), "run.steps"),
 }
 

@@ -269,26 +269,33 @@ def test_a_run_that_was_begun_by_an_earlier_command_starts_again(folder: RunFold
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), ArithmeticError("bad luck")])
+@pytest.mark.parametrize(("if_faster", "status"), [(False, "failed"), (True, "refused")])
 def test_lanes_that_fail_are_told(
     error: Exception,
+    if_faster: bool,
+    status: str,
     folder: RunFolder,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Their folders have the reason; without one they are lost, and made again one by one."""
+    """Their folders have the reason, or else their notes. A run that nobody asked to be a lane is
+    refused as one, which has it made by itself."""
 
     def fails(configs: Sequence[Config], say: Any, if_faster: bool) -> None:
         raise error
 
     monkeypatch.setattr(lanes, "perform_lanes", fails)
-    one, other = job(folder), job(folder, "other")
-    jobs.make_job(one._replace(others=(other,)))
+    ended = RunFolder(folder.root, "t/a/ended")
+    ended.path.mkdir()
+    begin(ended)
+    ended.leave("failed", "before")
+    one, other, third = job(folder), job(folder, "other"), job(ended, "third")
+    jobs.make_job(one._replace(others=(other, third), if_faster=if_faster))
     said = capsys.readouterr().err
     assert ("Traceback" in said) == isinstance(error, ArithmeticError)
     assert str(error) in said
-    assert [each.state() for each in (one, other)] == [LOST, LOST]
-    folder.leave("failed", "bad luck")
-    assert one.state() == RunState("failed", "bad luck")
+    assert [each.state() for each in (one, other)] == [RunState(status, reason_of(error))] * 2
+    assert third.state() == RunState("failed", "before")
 
 
 @contextmanager

@@ -294,6 +294,26 @@ def test_refused(arguments: tuple[str, ...], word: str, main: Main, tmp_path: Pa
     assert not list((tmp_path / "runs").glob("*/*/*/history.jsonl"))
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        ("task=online_newsgroups", "task.source=digits", "algorithm=f2obo"),  # sparse batches
+        ("task=trees", "algorithm=upper_only"),  # each seed has a graph of its own
+    ],
+)
+def test_what_differs_in_shape_is_refused(
+    task: tuple[str, ...],
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    fixed = ("-m", "hydra/launcher=here", *task, "run.threads=1", "run.steps=4", "seed=0,1")
+    said = main(*fixed, "vectorize=[seed]")
+    assert said.code == 2
+    assert "states or batches of different shapes; write vectorize=[]" in said.err
+    assert "Traceback" not in said.err
+    assert not list((tmp_path / "runs").glob("*/*/*/history.jsonl"))
+
+
 def test_who_goes_with_whom() -> None:
     def config(seed: int, **algorithm: Any) -> dict[str, Any]:
         keys = ["seed", "algorithm.lr"]

@@ -185,6 +185,8 @@ class Side:
                 )
         every = tuple(forms[id(lane.task)] for lane in self.lanes)
         self._check_agreement(every, step)
+        if len({tuple((t.shape, t.dtype) for t in form.example) for form in every}) > 1:
+            raise NoGraph("its lanes have states or batches of different shapes")
         names = {(id(lane.task), lane.seed) for lane in self.lanes}
         lane_step = self._batch_lanes(every, len(names) == 1, standings)
         inputs = self._inputs(lane_step, step)

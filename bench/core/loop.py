@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.core.algorithm import Algorithm, State
+from bench.core.algorithm import LOWER, UPPER, Algorithm, Moment, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
@@ -44,19 +44,46 @@ class Diverged(Exception):
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
-    """The standing before the first step; raises BadSetting."""
+    """The standing before the first step; raises BadSetting, as `check_fit` does too."""
+    check_fit(task, algorithm)
     given: tuple[Any, ...] = task.init(generator(seed, "init"))
     if algorithm.on_stream:
-        if task.stream is None:
-            raise BadSetting(
-                "algorithm: this method learns a stream of tasks; write task=permuted_mnist or "
-                "task=split_cifar"
-            )
         given = (*given, task.stream)
     state = algorithm.init(*given)
     totals = dict.fromkeys(task.tally.names, 0.0) if task.tally else {}
     table = task.ledger.empty if task.ledger else None
     return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals, table=table)
+
+
+def check_fit(task: Task, algorithm: Algorithm) -> None:
+    """Raise BadSetting if the method needs what the task does not have.
+
+    What a method calls is known by its declared cost; a method that declares none passes.
+    """
+    if algorithm.on_stream and task.stream is None:
+        raise BadSetting(
+            "algorithm: this method learns a stream of tasks; write task=permuted_mnist or "
+            "task=split_cifar"
+        )
+    cost = algorithm.cost_at(Moment())
+    if cost is None:
+        return
+    if task.lower is None and any(cost.calls[key] for key in LOWER):
+        raise BadSetting(
+            "algorithm: this method has a lower level, and this task has none; write algorithm=fw "
+            "or another single-level method, or another task"
+        )
+    if task.feasible.lmo is None and cost.calls["lmo"]:
+        raise BadSetting(
+            "algorithm: this method minimises over vertices, and the set of this task has no "
+            "linear minimisation oracle; write task=completion, task=multitask or task=trees"
+        )
+    at = Draw(task, 0, 0)
+    for part in cost.parts:
+        if part.blocks > 1 and any(part.calls[key] for key in UPPER):
+            at.blocks("upper", part.blocks)
+        if part.blocks > 1 and any(part.calls[key] for key in LOWER):
+            at.blocks("lower", part.blocks)
 
 
 def advance(

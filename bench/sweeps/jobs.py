@@ -142,8 +142,21 @@ def make_lanes(jobs: Sequence[Job]) -> None:
         lanes.perform_lanes(configs, say, jobs[0].if_faster)
     except OSError as error:
         print(f"bench: {reason_of(error)}", file=sys.stderr)
-    except Exception:
+        note_failure(jobs, error)
+    except Exception as error:
         traceback.print_exc()
+        note_failure(jobs, error)
+
+
+def note_failure(jobs: Sequence[Job], error: Exception) -> None:
+    """Note that these lanes have failed, for the jobs of which neither folder nor note tells.
+
+    Where nobody asked for lanes they count as refused, so that each run is then made by itself.
+    """
+    status = "refused" if jobs[0].if_faster else "failed"
+    for job in jobs:
+        if job.state() == LOST:
+            job.write_note(status, reason_of(error))
 
 
 def config_to_start(job: Job) -> dict[str, Any]:
