@@ -179,6 +179,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
         ("task=sampled_quadratic", "algorithm=mseba", "algorithm.blocks=9000"),
         "rows to cut; write at most",
     ),
+    "a part of a step's episodes": (
+        ("task=few_shot", "task.data=patterns", "algorithm=ttsa"),
+        "write algorithm.batch=null",
+    ),
     "more blocks than rows, at a single level": (
         ("task=trees", "algorithm=sagafw", "algorithm.blocks=9000"),
         "the upper level has",

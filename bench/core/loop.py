@@ -5,12 +5,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bench.core.algorithm import LOWER, UPPER, Algorithm, Moment, State
+from bench.core.algorithm import LOWER, UPPER, Algorithm, Cost, Moment, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
@@ -78,12 +78,23 @@ def check_fit(task: Task, algorithm: Algorithm) -> None:
             "algorithm: this method minimises over vertices, and the set of this task has no "
             "linear minimisation oracle; write task=completion, task=multitask or task=trees"
         )
+    if algorithm.on_stream:  # its batches are of what it remembers
+        return
     at = Draw(task, 0, 0)
     for part in cost.parts:
-        if part.blocks > 1 and any(part.calls[key] for key in UPPER):
-            at.blocks("upper", part.blocks)
-        if part.blocks > 1 and any(part.calls[key] for key in LOWER):
-            at.blocks("lower", part.blocks)
+        if any(part.calls[key] for key in UPPER):
+            draw_in_parts(at, "upper", part)
+        if any(part.calls[key] for key in LOWER):
+            draw_in_parts(at, "lower", part)
+
+
+def draw_in_parts(at: Draw, side: Literal["upper", "lower"], cost: Cost) -> None:
+    """Draw the blocks or the batch of so many samples that a cost says; nothing where it says all
+    the data. Raises BadSetting if the task has no such batches."""
+    if cost.blocks > 1:
+        at.blocks(side, cost.blocks)
+    elif cost.batch is not None:
+        _ = at.f(cost.batch) if side == "upper" else at.g(cost.batch)
 
 
 def advance(
