@@ -183,6 +183,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
         ("task=few_shot", "task.data=patterns", "algorithm=ttsa"),
         "write algorithm.batch=null",
     ),
+    "a part of the episodes, after a step with all": (
+        ("task=few_shot", "task.data=patterns", "algorithm=srba", "algorithm.batch=7"),
+        "write algorithm.batch=null",
+    ),
     "more blocks than rows, at a single level": (
         ("task=trees", "algorithm=sagafw", "algorithm.blocks=9000"),
         "the upper level has",

@@ -65,15 +65,14 @@ def check_fit(task: Task, algorithm: Algorithm) -> None:
             "algorithm: this method learns a stream of tasks; write task=permuted_mnist or "
             "task=split_cifar"
         )
-    cost = algorithm.cost_at(Moment())
-    if cost is None:
-        return
-    if task.lower is None and any(cost.calls[key] for key in LOWER):
+    costs = [algorithm.cost_at(Moment(step)) for step in (0, 1)]  # some begin with all the data
+    parts = [part for cost in costs if cost is not None for part in cost.parts]
+    if task.lower is None and any(part.calls[key] for part in parts for key in LOWER):
         raise BadSetting(
             "algorithm: this method has a lower level, and this task has none; write algorithm=fw "
             "or another single-level method, or another task"
         )
-    if task.feasible.lmo is None and cost.calls["lmo"]:
+    if task.feasible.lmo is None and any(part.lmo for part in parts):
         raise BadSetting(
             "algorithm: this method minimises over vertices, and the set of this task has no "
             "linear minimisation oracle; write task=completion, task=multitask or task=trees"
@@ -81,7 +80,7 @@ def check_fit(task: Task, algorithm: Algorithm) -> None:
     if algorithm.on_stream:  # its batches are of what it remembers
         return
     at = Draw(task, 0, 0)
-    for part in cost.parts:
+    for part in parts:
         if any(part.calls[key] for key in UPPER):
             draw_in_parts(at, "upper", part)
         if any(part.calls[key] for key in LOWER):
