@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import bench.core.loop
-from bench.core.algorithm import Algorithm
+from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw, generator
 from bench.core.loop import (
     Diverged,
@@ -460,6 +460,28 @@ def test_the_first_standing() -> None:
     table = first(ledger(3), COUNTS, 0).table
     assert table is not None
     assert table.isnan().all()
+
+
+@pytest.mark.parametrize(("side", "call"), [("draw_upper", "grad_f"), ("draw_lower", "hvp_g")])
+@pytest.mark.parametrize("when", [0, 1])
+def test_a_batch_that_a_level_lacks_is_refused_before_the_first_step(
+    side: str, call: str, when: int
+) -> None:
+    """Be it asked for in the first step, or in the second; what the other level has is no help."""
+
+    def lacks(rng: Any, step: int, size: int | None) -> int:
+        if size == 3:
+            raise BadSetting("three")
+        return 10
+
+    task = counting()
+    task = replace(task, data=replace(task.data, **{side: lacks}))
+    asked = Cost(**{call: 1}, batch=3)  # type: ignore[arg-type]
+    method = Algorithm(State, step, cost=lambda at: asked if at.step == when else Cost())
+    with pytest.raises(BadSetting, match=r"^three$"):
+        first(task, method, 0)
+    first(counting(), method, 0)
+    first(task, method._replace(cost=Cost(grad_f=1, hvp_g=1, batch=4)), 0)
 
 
 def test_a_method_for_streams_is_given_the_stream() -> None:
