@@ -176,7 +176,7 @@ def test_one_pass_through_the_network_and_one_back_serve_all_products(context: C
 def peak(work: Callable[[], Any]) -> int:
     """The most bytes of tensors alive during the work, beyond those before it."""
     cpu = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=cpu, profile_memory=True) as profile:
+    with torch.profiler.profile(activities=cpu, profile_memory=True, acc_events=True) as profile:
         work()
     results = profile.profiler.kineto_results  # type: ignore[union-attr]
     events = [(e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]"]

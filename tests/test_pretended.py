@@ -86,7 +86,7 @@ def machine_with_it() -> Iterator[None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")  # as settle_cuda has it
+@pytest.mark.filterwarnings("ignore:Sparse")  # as settle_cuda has it
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_there_is_the_run_on_the_cpu(task: str, tmp_path: Path) -> None:
     """Its history, and its end after it has gone on from its checkpoint."""

@@ -138,7 +138,8 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule
 def reason_of_error(error: Exception) -> str:
     """Why torch cannot record a step, in words that follow the method's name."""
     text = " ".join(str(error).split())
-    looked = ("data-dependent", "_local_scalar_dense", "nonzero", "aten.equal")
+    # the last one is what torch 2.11 says of a comparison of values
+    looked = ("data-dependent", "_local_scalar_dense", "nonzero", "aten.equal", "BooleanAtom")
     if type(error).__name__.startswith("DataDependent") or any(word in text for word in looked):
         return "what it computes depends on what its tensors hold"
     return f"torch cannot record it ({type(error).__name__}: {text[:120]})"

@@ -103,7 +103,7 @@ def peak_mb(work: Callable[[], Any], device: torch.device) -> float:
         work()
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     cpu = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=cpu, profile_memory=True) as profile:
+    with torch.profiler.profile(activities=cpu, profile_memory=True, acc_events=True) as profile:
         work()
     results: Any = profile.profiler
     events = results.kineto_results.events()
