@@ -193,8 +193,10 @@ class Terminal:
 
     def uv(self, words: list[str], only: bool) -> None:
         match words:
-            case ["pip", "install", "uv" | "."] | ["uv", "venv"]:
+            case ["pip", "install", "uv" | "."]:
                 return
+            case ["uv", "venv", *rest]:
+                self.uv_takes(["venv"], rest)
             case ["uv", "sync", "--extra", extra]:
                 assert extra in PROJECT["project"]["optional-dependencies"]
             case ["uv", "sync", "--group", group]:

@@ -63,7 +63,7 @@ def write_figure(figure: "Figure", file: Path, metadata: dict[str, None]) -> Non
     """Write a figure, whole or not at all; raises OSError, which names the file."""
     content = io.BytesIO()
     figure.savefig(content, format=file.suffix[1:], metadata=metadata)
-    write_whole(file, content.getbuffer())
+    write_whole(file, content.getvalue())
 
 
 def draw_figures(

@@ -48,9 +48,10 @@ def write_content(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint whole; raises OSError."""
     whole = io.BytesIO()  # torch.save to a file raises no OSError on a full disk
     torch.save(content, whole)
-    digest = blake2b(whole.getbuffer(), digest_size=DIGEST_SIZE).hexdigest()
+    # getvalue gives the bytes themselves; a view of them would outlive the object where this fails
+    digest = blake2b(whole.getvalue(), digest_size=DIGEST_SIZE).hexdigest()
     whole.write(MARK + digest.encode())
-    write_whole(path, whole.getbuffer())
+    write_whole(path, whole.getvalue())
 
 
 def read_content(path: Path, device: torch.device | None = None) -> dict[str, Any]:
