@@ -117,7 +117,7 @@ def replace_histories(file: Path, kept: Mapping[str, History]) -> Iterator[str]:
         yield ""
         return
     packed, waiting = pack_histories(kept), next_path(file)
-    write_whole(waiting, memoryview(packed))
+    write_whole(waiting, packed)
     try:
         yield digest_of(packed)
     except OSError:

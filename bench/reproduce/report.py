@@ -117,10 +117,10 @@ def copy_assets(out: Path) -> None:
     except OSError as error:
         raise BadSetting(f"--out {out}: cannot write: {error.strerror}") from None
     script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    write_whole(folder / "plotly.min.js", memoryview(script.read_bytes()))
+    write_whole(folder / "plotly.min.js", script.read_bytes())
     for name in ASSETS:
         source = importlib.resources.files("bench.reproduce") / "assets" / name
-        write_whole(folder / name, memoryview(source.read_bytes()))
+        write_whole(folder / name, source.read_bytes())
 
 
 def with_pdf(files: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:

@@ -32,7 +32,7 @@ MOST_CHANGED = 2  # characters of a seal that has still to be one
 ADVICE = "write run.force=true to start again, or remove the folder"
 
 
-def write_whole(path: Path, content: str | memoryview) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replace a file by one that was written beside it.
 
     Raises OSError, which names the file; unless only the folder could not be made to last, what

@@ -212,7 +212,7 @@ def keep_rows(path: Path, upto: int, every: int) -> None:
             f"{path} has lost rows, that of step {gone} first, and its checkpoint is of step "
             f"{upto}: {ADVICE}"
         )
-    write_whole(path, memoryview(kept))
+    write_whole(path, bytes(kept))
 
 
 class History:
