@@ -54,10 +54,12 @@ class There(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Iterable[type], args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        return worked_out(func, types, args, kwargs or {})
+        return on_the_device(func, types, args, kwargs or {})
 
 
-def worked_out(func: Any, types: Iterable[type], args: Arguments, kwargs: Mapping[str, Any]) -> Any:
+def on_the_device(
+    func: Any, types: Iterable[type], args: Arguments, kwargs: Mapping[str, Any]
+) -> Any:
     """The operation on what the host holds, as the device's; raises RuntimeError as a GPU does."""
     if any(t not in (There, Tensor, torch.nn.Parameter) for t in types):
         return NotImplemented  # tensors of a kind of their own come first
@@ -91,7 +93,7 @@ class Working(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: Arguments = (), kwargs: Any = None
     ) -> Any:
-        return worked_out(func, types, args, kwargs or {})
+        return on_the_device(func, types, args, kwargs or {})
 
 
 def _stand_in(argument: Any) -> Any:

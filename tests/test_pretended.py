@@ -1,6 +1,6 @@
 """Every task and method on a device that is not the host's, without a GPU (tests.pretended).
 
-A GPU is lent for minutes: a tensor that was left on the host would cost some of these.
+A tensor that was left on the host is found on a GPU alone, and there it would cost minutes of one.
 """
 
 import math

@@ -44,7 +44,8 @@ class Diverged(Exception):
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
-    """The standing before the first step; raises BadSetting, as `check_fit` does too."""
+    """The standing before the first step. Raises BadSetting where `check_fit` does, and where the
+    method's own start does."""
     check_fit(task, algorithm)
     given: tuple[Any, ...] = task.init(generator(seed, "init"))
     if algorithm.on_stream:
@@ -92,8 +93,10 @@ def draw_in_parts(at: Draw, side: Literal["upper", "lower"], cost: Cost) -> None
     the data. Raises BadSetting if the task has no such batches."""
     if cost.blocks > 1:
         at.blocks(side, cost.blocks)
+    elif cost.batch is not None and side == "upper":
+        at.f(cost.batch)
     elif cost.batch is not None:
-        _ = at.f(cost.batch) if side == "upper" else at.g(cost.batch)
+        at.g(cost.batch)
 
 
 def advance(
