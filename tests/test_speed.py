@@ -201,7 +201,7 @@ def test_the_gradient_writes_such_a_record(tmp_path: Path) -> None:
     assert "| 6 lanes | autograd |" in speed.speed_tables(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["oracle", "continual", "lanes", "report"])
+@pytest.mark.parametrize("name", ["oracle", "continual", "lanes", "report", "few_shot"])
 def test_a_comparison_ends_at_smoke_size(
     name: str, tmp_path: Path, speed_here: Callable[..., int]
 ) -> None:
