@@ -6,7 +6,6 @@ A tensor that was left on the host is found on a GPU alone, and there it would c
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -106,19 +105,18 @@ def test_a_run_there_is_the_run_on_the_cpu(task: str, tmp_path: Path) -> None:
         there = performed("cuda", 2 * STEPS)
     assert len(here) == len(there)
     for one, other in zip(here, there, strict=True):
-        assert without(one) == pytest.approx(without(other), rel=1e-9, abs=1e-12, nan_ok=True)
+        assert comparable(one) == pytest.approx(comparable(other), rel=1e-9, abs=1e-12, nan_ok=True)
 
 
-def without(found: dict[str, Any]) -> dict[str, Any]:
-    """The row without what differs from run to run, and what a GPU's memory adds."""
-    return {
-        key: math.nan if value is None else value for key, value in found.items() if key not in OWN
-    }
+def comparable(found: dict[str, Any]) -> dict[str, Any]:
+    """The row without what differs from run to run; NaN, which a file has as null, is NaN again."""
+    kept = {key: value for key, value in found.items() if key not in OWN}
+    return {key: math.nan if value is None else value for key, value in kept.items()}
 
 
 @pytest.mark.parametrize("case", JOINED)
 def test_lanes_that_share_their_passes_are_there_too(case: str) -> None:
-    with mock.patch.object(joined, "in_a_lane", partial(pretended)), pretended() as device:
+    with mock.patch.object(joined, "in_a_lane", pretended), pretended() as device:
         lanes = [made(JOINED[case], device, seed) for seed in range(LANES)]
         assert joined.can_join(lanes[0].task)
         with torch.no_grad():

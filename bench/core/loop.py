@@ -67,7 +67,8 @@ def check_fit(task: Task, algorithm: Algorithm) -> None:
             "task=split_cifar"
         )
     costs = [algorithm.cost_at(Moment(step)) for step in (0, 1)]  # some begin with all the data
-    parts = [part for cost in costs if cost is not None for part in cost.parts]
+    # each part once, as its batches are drawn below
+    parts = dict.fromkeys(part for cost in costs if cost is not None for part in cost.parts)
     if task.lower is None and any(part.calls[key] for part in parts for key in LOWER):
         raise BadSetting(
             "algorithm: this method has a lower level, and this task has none; write algorithm=fw "
