@@ -248,6 +248,9 @@ def test_blocks_that_cannot_be_cut_are_refused() -> None:
     with pytest.raises(BadSetting, match=r"algorithm\.blocks=65: the lower .* at most 64$"):
         Draw(task, 0, 0).blocks("lower", 65)
     whole = replace(task, data=replace(task.data, rows=None))
-    with pytest.raises(BadSetting, match=r"algorithm\.blocks=2: the upper level .* cannot be cut"):
+    with pytest.raises(
+        BadSetting,
+        match=r"algorithm\.blocks=2 \(or .*upper_blocks.*\): the upper level .* cannot be cut",
+    ):
         Draw(whole, 0, 0).blocks("upper", 2)
     assert torch.equal(Draw(whole, 0, 0).blocks("upper", 1)[0], torch.arange(64))

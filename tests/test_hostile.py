@@ -191,6 +191,10 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
         ("task=trees", "algorithm=sagafw", "algorithm.blocks=9000"),
         "the upper level has",
     ),
+    "more blocks than rows, by the setting of the upper level": (
+        ("task=sampled_quadratic", "algorithm=saba", "algorithm.upper_blocks=900000"),
+        "algorithm.upper_blocks",
+    ),
     "a group for a number": (("run.steps={a: 1}",), "run.steps"),
 }
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.core.draw import generator
-from tasks.common.sparse import Csr, csr_product, pick_rows, product, sparse
+from tasks.common.sparse import Csr, pick_rows, product, sparse
 
 N, P = 7, 5
 ROWS: list[list[tuple[int, float]]] = [
@@ -57,8 +57,28 @@ def test_products_are_the_dense_ones(columns: int) -> None:
     close(A.times(B), dense(ROWS) @ B)
     close(A.transpose().times(C), dense(ROWS).T @ C)
     close(A.transpose().transpose().times(B), dense(ROWS) @ B)
-    close(csr_product(A.rows, B), dense(ROWS) @ B)  # what a GPU takes
-    close(csr_product(A.columns, C), dense(ROWS).T @ C)
+    close(torch.ops.bench.sparse_product(*A.rows, B, True), dense(ROWS) @ B)  # what a GPU takes
+    close(torch.ops.bench.sparse_product(*A.columns, C, True), dense(ROWS).T @ C)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("by_csr", [False, True])
+@pytest.mark.parametrize("own", ["dense", "values", "both"])
+def test_products_of_lanes_are_those_of_each(own: str, by_csr: bool) -> None:
+    """Lanes with dense matrices of their own, with values of their own, and with both."""
+    A, B = csr(ROWS), drawn(2, P, 3)
+    scales = torch.tensor([1.0, -3.0], dtype=torch.float64)
+    v_dim, b_dim = (None if own == "dense" else 0), (None if own == "values" else 2)
+    values = A.values if v_dim is None else scales[:, None] * A.values
+    columns = B[0] if b_dim is None else B.movedim(0, 2)
+
+    def times(v: Tensor, b: Tensor) -> Tensor:
+        return torch.ops.bench.sparse_product(A.offsets, A.columns, v, b, by_csr)
+
+    found = torch.func.vmap(times, (v_dim, b_dim))(values, columns)
+    for k in range(2):
+        matrix = dense(ROWS) * (1.0 if own == "dense" else scales[k])
+        close(found[k], matrix @ B[0 if own == "values" else k])
 
 
 def test_the_transpose_is_by_rows_too() -> None:

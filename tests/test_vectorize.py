@@ -22,6 +22,8 @@ from bench.runs import lanes, stop
 from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.history import read_rows
+from tasks import newsgroups
+from tasks.common import sparse
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.online_quadratic import online_quadratic
@@ -115,6 +117,25 @@ def test_labels_and_images_of_their_own(batch: int | None) -> None:
     method = "bilevel.bome.bome"
     settings = METHODS[method] | {"batch": batch}
     check(*side_by_side(digits, method, settings, 2, (0.1, 0.02)), 3)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("by_csr", [False, True])
+def test_sparse_documents_in_lanes(
+    by_csr: bool, compile: bool, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the products of a CPU, and with those that a GPU takes."""
+
+    def product(a: sparse.Csr, dense: torch.Tensor) -> torch.Tensor:
+        return torch.ops.bench.sparse_product(*a, dense, by_csr)
+
+    monkeypatch.setattr(newsgroups, "product", product)
+    task = newsgroups.newsgroups(context, newsgroups.Pretraining(steps=5), source="digits")
+    method = "bilevel.bome.bome"
+    side, starts = side_by_side(lambda seed: task, method, METHODS[method], 2, (0.2, 0.1))
+    side.compile = compile
+    check(side, starts, 3)
 
 
 def test_data_that_are_the_same_are_there_once() -> None:

@@ -135,15 +135,16 @@ class Draw:
         """
         everything = self._hand(Request(side, "all"))
         n = self.task.data.count(everything)
+        setting = f"algorithm.blocks={count}"
+        if side == "upper":
+            setting += " (or algorithm.upper_blocks, where that is set)"
         if count > 1 and self.task.data.rows is None:
             raise BadSetting(
-                f"algorithm.blocks={count}: the {side} level of this task cannot be cut; write "
-                "another task, or a method without blocks"
+                f"{setting}: the {side} level of this task cannot be cut; write another task, or a "
+                "method without blocks"
             )
         if count > n:
-            raise BadSetting(
-                f"algorithm.blocks={count}: the {side} level has {n} rows to cut; write at most {n}"
-            )
+            raise BadSetting(f"{setting}: the {side} level has {n} rows to cut; write at most {n}")
         return Blocks(self.task, everything, n, count)
 
     def normal(self, like: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ columns, and sum in a fixed order. A matrix keeps its transpose too, so that pro
 by rows and nothing is ever scattered.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -54,23 +54,43 @@ def sparse(rows: Csr, width: int) -> Sparse:
 
 def product(a: Csr, dense: Tensor) -> Tensor:
     """a @ dense, [n, c], for dense [p, c]."""
-    if dense.is_cuda:
-        return csr_product(a, dense)
+    return cast(Tensor, _product(*a, dense, dense.is_cuda))
+
+
+@torch.library.custom_op("bench::sparse_product", mutates_args=())
+def _product(
+    offsets: Tensor, columns: Tensor, values: Tensor, dense: Tensor, by_csr: bool
+) -> Tensor:
+    """On a GPU, `by_csr`: an embedding bag would leave each row to one warp, and a common word, as
+    a row of the transpose, is in thousands of documents."""
+    if by_csr:
+        size = (len(offsets) - 1, len(dense))
+        return (
+            torch.sparse_csr_tensor(offsets, columns, values, size, check_invariants=False) @ dense
+        )
     return F.embedding_bag(
-        a.columns,
-        dense,
-        a.offsets,
-        mode="sum",
-        per_sample_weights=a.values,
-        include_last_offset=True,
+        columns, dense, offsets, mode="sum", per_sample_weights=values, include_last_offset=True
     )
 
 
-def csr_product(a: Csr, dense: Tensor) -> Tensor:
-    """`product` by the library for sparse matrices. On a GPU an embedding bag would leave each row
-    to one warp, and a common word, as a row of the transpose, is in thousands of documents."""
-    size = (len(a.offsets) - 1, len(dense))
-    return torch.sparse_csr_tensor(*a, size, check_invariants=False) @ dense
+@_product.register_fake
+def _(offsets: Tensor, columns: Tensor, values: Tensor, dense: Tensor, by_csr: bool) -> Tensor:
+    return dense.new_empty(len(offsets) - 1, dense.shape[1])
+
+
+@_product.register_vmap
+def _(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+    """The lanes' columns side by side, so that a matrix that all lanes share is read once."""
+    lanes = info.batch_size
+    moved = [t if d is None else t.movedim(d, 0) for t, d in zip(inputs, dims, strict=True)]
+    *matrix, dense, by_csr = moved
+    if dims[:3] == (None, None, None):
+        beside = _product(*matrix, dense.movedim(0, 1).flatten(1), by_csr)
+        return beside.unflatten(1, (lanes, -1)), 1
+    own = [
+        [t if d is None else t[k] for t, d in zip(moved, dims, strict=True)] for k in range(lanes)
+    ]
+    return torch.stack([_product(*each) for each in own]), 0
 
 
 def pick_rows(a: Csr, numbers: Tensor) -> Csr:
