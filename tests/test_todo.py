@@ -212,6 +212,24 @@ def test_a_row_that_has_more_seeds_lacks_fewer(tmp_path: Path) -> None:
     assert found.seconds == 2 * (7 + 5) * 4.0  # the code's rows have as many seeds
 
 
+def test_seeds_cost_what_those_of_their_rows_took(tmp_path: Path) -> None:
+    """A's steps take 2 s and L's 10 s, beside a start-up of 3 s; seeds of L alone are lacking."""
+    for seed in range(5):
+        steps = {"A": 2.0, "L": 10.0}
+        values = {"A": 0.0, "L": float(seed % 3)}
+        for row in "AL"[seed >= 3 :]:
+            last = {"step": 5, "loss": values[row], "cpu_seconds": steps[row]}
+            process = {"cpu_seconds": steps[row] + 3.0}
+            ended(tmp_path, f"paper/{row}/-{seed}", 0.0, last=last, process=process)
+    budgets = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"L": 5}}}
+    spec = PLAIN | {"budgets": budgets}
+    plan = made(tmp_path, **spec)
+    old = records.make_record(plan, BOOK)
+    (found,) = todo.open_claims(artifact(**spec), BOOK, "short", {("p/a", "short"): old}, plan)
+    assert found.needed == 10
+    assert found.seconds == 7 * 5.0 + 5 * 13.0
+
+
 def test_an_open_claim_waits_for_the_budget_gpu_until_that_has_a_record(tmp_path: Path) -> None:
     for seed, value in enumerate((0.0, 1.0, 2.0)):
         ended(tmp_path, f"paper/A/-{seed}", 0.0)

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
+from statistics import fmean
 
 from rich.table import Table
 
@@ -11,7 +13,7 @@ from bench.reproduce import chances, records
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration, recorded_run_count
-from bench.reproduce.plan import Names, Plan, make_plan
+from bench.reproduce.plan import Names, Plan, PlannedRow, make_plan
 from bench.reproduce.power import ASKED, claim_seeds
 from bench.reproduce.recorded import reusable_runs
 from bench.reproduce.records import ClaimRecord, Record
@@ -99,6 +101,19 @@ def run_cost(artifact: Artifact, budget: Budget, old: Record | None, plan: Plan)
     return 60 * artifact.spec.budgets[budget].minutes / max(1, plan.count)
 
 
+def seed_cost(
+    row: PlannedRow, old: Record, artifact: Artifact, budget: Budget, plan: Plan
+) -> float:
+    """The CPU seconds of one more seed of a row: its own steps, as recorded, and a start-up. Without
+    them it is the mean of all runs."""
+    known = old.rows.get(row.variant, {}).get(row.name)
+    spent = [] if known is None else known.finals.get("cpu_seconds", [])
+    steps = [seconds for seconds in spent if seconds is not None]
+    if not steps or old.startup_seconds is None:
+        return run_cost(artifact, budget, old, plan)
+    return fmean(steps) + old.startup_seconds / recorded_run_count(old)
+
+
 def open_claims(
     artifact: Artifact, book: Book, budget: Budget, recorded: Records, plan: Plan
 ) -> Iterator[OpenClaim]:
@@ -114,7 +129,8 @@ def open_claims(
             needed, chance = seeds_of_claim(entry, n)
             rows = [row for row in plan.rows if row.name in claim.needed_rows]  # of both variants
             lacking = [max(0, needed - len(row.runs)) for row in rows] if needed else []
-            cost = sum(lacking) * run_cost(artifact, budget, old, plan) if needed else None
+            costs = [seed_cost(row, old, artifact, budget, plan) for row in rows]
+            cost = sum(map(mul, lacking, costs)) if needed else None
             disturbed = disturbed_runs(claim, plan, variant)
             yield OpenClaim(
                 artifact,
