@@ -49,7 +49,7 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("columns", [1, 3])
 def test_products_are_the_dense_ones(columns: int) -> None:
     A, B, C = sparse(csr(ROWS), P), drawn(P, columns), drawn(N, columns)
@@ -61,7 +61,7 @@ def test_products_are_the_dense_ones(columns: int) -> None:
     close(torch.ops.bench.sparse_product(*A.columns, C, True), dense(ROWS).T @ C)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("by_csr", [False, True])
 @pytest.mark.parametrize("own", ["dense", "values", "both"])
 def test_products_of_lanes_are_those_of_each(own: str, by_csr: bool) -> None:

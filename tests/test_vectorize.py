@@ -119,7 +119,7 @@ def test_labels_and_images_of_their_own(batch: int | None) -> None:
     check(*side_by_side(digits, method, settings, 2, (0.1, 0.02)), 3)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("by_csr", [False, True])
 def test_sparse_documents_in_lanes(
