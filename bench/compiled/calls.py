@@ -43,14 +43,19 @@ def compile_graph(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> 
     # would then take them for one input at every later call.
     own = [t.clone(memory_format=torch.contiguous_format) for t in inputs]
     pure = trace(torch.func.functionalize(graph), own)
-    step = Captured(pure, own) if own[0].is_cuda else compile_by_torch(pure, own)
+    compiler = Captured if own[0].is_cuda else compile_by_torch
+    try:
+        step = compiler(pure, own)
+    except Exception as error:  # compilers' refusals have no common type
+        reason = " ".join(str(error).split())[:120]
+        raise NoGraph(f"torch cannot compile it ({reason})") from error
     return loop_steps(step, states)
 
 
 def compile_by_torch(
     graph: GraphModule, inputs: Sequence[Tensor]
 ) -> Callable[..., Sequence[Tensor]]:
-    """The graph by torch's compiler, for inputs of any strides; raises NoGraph.
+    """The graph by torch's compiler, for inputs of any strides.
 
     What torch compiles holds only for the strides of the example: every input is made contiguous.
     """
@@ -60,13 +65,10 @@ def compile_by_torch(
         logging.getLogger(f"torch.{name}").setLevel(logging.ERROR)
     from torch._inductor import cpu_vec_isa, standalone_compile  # slow to import
 
-    try:
-        with mock.patch.object(cpu_vec_isa.VecISA, "check_build", compiler_knows):
-            function: Callable[..., Sequence[Tensor]] = standalone_compile(
-                graph, list(inputs), dynamic_shapes="from_example_inputs", options=OPTIONS
-            )
-    except Exception as error:
-        raise NoGraph(f"torch cannot compile it ({' '.join(str(error).split())[:120]})") from error
+    with mock.patch.object(cpu_vec_isa.VecISA, "check_build", compiler_knows):
+        function: Callable[..., Sequence[Tensor]] = standalone_compile(
+            graph, list(inputs), dynamic_shapes="from_example_inputs", options=OPTIONS
+        )
 
     def call(*inputs: Tensor) -> Sequence[Tensor]:
         return function(*(t.contiguous() for t in inputs))
