@@ -104,8 +104,8 @@ def run_cost(artifact: Artifact, budget: Budget, old: Record | None, plan: Plan)
 def seed_cost(
     row: PlannedRow, old: Record, artifact: Artifact, budget: Budget, plan: Plan
 ) -> float:
-    """The CPU seconds of one more seed of a row: its own steps, as recorded, and a start-up. Without
-    them it is the mean of all runs."""
+    """The CPU seconds of one more seed of a row: those of its steps, as recorded, and a start-up.
+    Where the record does not have them, a seed costs the mean of all runs."""
     known = old.rows.get(row.variant, {}).get(row.name)
     spent = [] if known is None else known.finals.get("cpu_seconds", [])
     steps = [seconds for seconds in spent if seconds is not None]
