@@ -4,9 +4,11 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from bench.reproduce import speed
 from scripts.gpu import work
@@ -52,6 +54,52 @@ def test_checks_are_written_and_found_again(
     code, said = record("elsewhere", "--minutes", "0")  # there is more to do
     assert code == 75
     assert said.count("another time") == 2
+
+
+def test_what_did_not_agree_is_tried_again_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task raises and the next one loses the device: the third waits for the next call, where it
+    is first; the methods wait too, and an item that is a process of its own does not."""
+    tasks = [*work.pairs("tasks")][: work.FEW]
+    faults: dict[str, Exception] = {
+        f"task={tasks[0]}": ValueError("a fault"),
+        f"task={tasks[1]}": torch.AcceleratorError("an illegal memory access"),
+    }
+    tried: list[str] = []
+
+    def end_point(overrides: list[str], *rest: object) -> torch.Tensor:
+        if not tried or tried[-1] != overrides[0]:
+            tried.append(overrides[0])
+        if overrides[0] in faults:
+            raise faults[overrides[0]]
+        return torch.ones(1)
+
+    monkeypatch.setattr(work, "end_point", end_point)
+    alone = work.Item("alone", "a process of its own", lambda s: False, lambda s: True)
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+
+    def called() -> tuple[int, str]:
+        tried.clear()
+        items = [work.check("tasks"), work.check("algorithms"), alone]
+        return work.go_through(settings, items), capsys.readouterr().out
+
+    code, said = called()
+    assert code == work.FAILED
+    assert tried == [f"task={name}" for name in tasks[:2]]
+    assert "tasks: " + tasks[1] + " has lost the device" in said
+    assert "algorithms: another time" in said
+    assert "alone: done" in said
+    faults.pop(f"task={tasks[1]}")  # mended
+    code, said = called()
+    assert code == work.FAILED
+    assert tried[:3] == [f"task={name}" for name in (tasks[2], tasks[0], tasks[1])]
+    assert f"tasks: differ from the CPU, see {tmp_path}/gpu/tasks.smoke.json: {tasks[0]}" in said
+    assert "algorithms: done" in said
+    faults.clear()
+    assert called()[0] == work.DONE
+    assert tried == [f"task={tasks[0]}"]
 
 
 def test_checks_try_second_derivatives_of_batch_normalisation() -> None:

@@ -122,6 +122,13 @@ class Failed(Exception):
     """One line: a check that does not hold, or an item that cannot be done."""
 
 
+class Lost(Failed):
+    """The device answers this process no more: what a kernel of it did wrong stands until its end.
+
+    Items that are processes of their own go on.
+    """
+
+
 # Checks
 
 
@@ -177,7 +184,9 @@ def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
     except (BadSetting, ImportError) as error:  # an extra that is not installed
         return found | {"skipped": str(error)}
     except Exception as error:
-        return found | {"agrees": False, "raised": f"{type(error).__name__}: {error}"[:300]}
+        lost = {"lost": True} if isinstance(error, torch.AcceleratorError) else {}
+        said = f"{type(error).__name__}: {error}"[:300]
+        return found | {"agrees": False, "raised": said} | lost
     return found | {"agrees": agrees}
 
 
@@ -210,16 +219,15 @@ def save(name: str, s: Settings, **content: Any) -> None:
 def check(name: str) -> Item:
     """Every task, or every algorithm: a few steps on the device and on the CPU.
 
-    Each entry is written when it is known, and made again only if its settings have changed.
+    Each entry is written when it is known. One whose settings have changed is made again, and in
+    the end those that did not agree are, as the code may have been mended since.
     """
 
     def missing(s: Settings) -> dict[str, list[str]]:
-        old = entries(name, s)
-        return {
-            key: settings
-            for key, settings in wanted(name, s).items()
-            if old.get(key, {}).get("settings") != settings
-        }
+        old, every = entries(name, s), wanted(name, s)
+        new = {key for key, own in every.items() if old.get(key, {}).get("settings") != own}
+        apart = {key for key in every if old.get(key, {}).get("agrees") is False}
+        return {key: every[key] for group in (new, apart - new) for key in every if key in group}
 
     def work(s: Settings) -> bool:
         settle(s.device, 2)
@@ -232,6 +240,8 @@ def check(name: str) -> Item:
             found[key] = hold_against_cpu(settings, s)
             print(f"  {key}: {found[key]}", flush=True)
             save(name, s, steps=STEPS, tolerance=tolerance, entries=found)
+            if found[key].get("lost"):
+                raise Lost(f"{key} has lost the device, see {check_file(name, s)}")
         apart = [key for key, entry in found.items() if entry.get("agrees") is False]
         if apart:
             raise Failed(f"differ from the CPU, see {check_file(name, s)}: {', '.join(apart)}")
@@ -409,11 +419,11 @@ def bring_data(incoming: Path, root: Path) -> None:
 
 def go_through(s: Settings, items: Sequence[Item]) -> int:
     """Works on the items until they are complete or the time is over; returns the exit code."""
-    code = DONE
+    code, lost = DONE, False
     for item in items:
         if item.done(s):
             print(f"{item.name}: done before")
-        elif s.left < LEAST + PATIENCE:
+        elif s.left < LEAST + PATIENCE or (lost and item.name in CHECKS):
             print(f"{item.name}: another time")
             code = code or MORE
         else:
@@ -422,7 +432,7 @@ def go_through(s: Settings, items: Sequence[Item]) -> int:
                 complete = item.work(s)
             except Failed as reason:
                 print(f"{item.name}: {reason}", flush=True)
-                code = FAILED
+                code, lost = FAILED, lost or isinstance(reason, Lost)
                 continue
             spent = time.monotonic() - begin
             print(f"{item.name}: {'done' if complete else 'to go on'}, {spent:.0f} s", flush=True)
