@@ -101,7 +101,9 @@ def test_saba_fills_its_tables_once_and_counts_blocks(context: Context) -> None:
     _, o = run(task, saba(0.05, 0.3, blocks=8), 5)
     assert o.calls == dict.fromkeys(("grad_f", "grad_g", "hvp_g", "jvp_g"), 8 + 5)
     assert o.samples == dict.fromkeys(("grad_f", "grad_g", "hvp_g", "jvp_g"), 64 + 5 * 8)
-    with pytest.raises(BadSetting, match=r"algorithm\.blocks=65 \(or .*\): the upper level has 64 rows"):
+    with pytest.raises(
+        BadSetting, match=r"algorithm\.blocks=65 \(or .*\): the upper level has 64 rows"
+    ):
         run(task, saba(0.05, 0.3, blocks=65), 1)
 
 

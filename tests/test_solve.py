@@ -203,7 +203,9 @@ def test_blocks_are_cut_of_rows() -> None:
         upper_data=(A, a), lower_data=(A, a),
     )  # fmt: skip
     assert found.samples["grad_g"] == 20 + 4 * 4
-    with pytest.raises(BadSetting, match=r"^blocks=64 \(or upper_blocks, where that is set\): the upper level has 20 rows to cut"):
+    with pytest.raises(
+        BadSetting, match=r"^blocks=64 \(or upper_blocks, .*\): the upper level has 20 rows"
+    ):
         solve(data_loss, ridge_loss, zeros(()), zeros(3), "saba",
               upper_data=(A, a), lower_data=(A, a))  # fmt: skip
 
