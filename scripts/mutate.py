@@ -38,13 +38,19 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = [
     "algorithms",
     "tasks",
-    *(f"bench/core/{name}.py" for name in ("draw", "loop", "oracle")),
+    *(f"bench/core/{name}.py" for name in ("deferred", "draw", "loop", "oracle")),
+    *(f"bench/core/{name}.py" for name in ("stream", "together", "view", "work")),
     "bench/numerics",
+    *(f"bench/compiled/{name}.py" for name in ("batched", "calls", "joined", "traced")),
+    *(f"bench/solving/{name}.py" for name in ("call", "methods", "problem", "solution")),
     *(f"bench/runs/{name}.py" for name in ("checkpoint", "driver", "folder", "history", "lanes")),
-    *(f"bench/runs/{name}.py" for name in ("lock", "opening", "recording")),
-    *(f"bench/sweeps/{name}.py" for name in ("jobs", "sweep")),
-    *(f"bench/reproduce/{name}.py" for name in ("claims", "statistics", "plan", "records")),
-    *(f"bench/reproduce/{name}.py" for name in ("targets", "slopes", "rejudging", "power")),
+    *(f"bench/runs/{name}.py" for name in ("lock", "opening", "recording", "shapes")),
+    *(f"bench/sweeps/{name}.py" for name in ("jobs", "pruning", "search", "sweep", "tuning")),
+    *(f"bench/reproduce/{name}.py" for name in ("bands", "chances", "claim_rules", "claims")),
+    *(f"bench/reproduce/{name}.py" for name in ("disturbance", "grouping", "outdated", "plan")),
+    *(f"bench/reproduce/{name}.py" for name in ("power", "records", "rejudging", "slopes")),
+    *(f"bench/reproduce/{name}.py" for name in ("statistics", "targets", "todo", "totals")),
+    "bench/reproduce/league",
 ]
 LIMIT = 60.0  # seconds of tests for one mutant
 # an operator, and the one that a slip of the hand writes in its place

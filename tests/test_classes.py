@@ -298,17 +298,6 @@ def test_omniglot_is_read_by_its_division_and_kept(
     assert again.sources == found.sources
 
 
-def test_a_data_root_that_cannot_be_written_to_costs_time_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(
-        CATALOGUE, "Omniglot", replace(CATALOGUE["Omniglot"], check=lambda target: None)
-    )
-    omniglot_folder(tmp_path)
-    (tmp_path / "derived").write_text("no folder")
-    assert set(classes.load("omniglot", Context(data_root=tmp_path)).parts) == set(classes.PARTS)
-
-
 def test_a_drawing_is_resized_and_its_ink_is_255(tmp_path: Path) -> None:
     pixels = np.full((105, 105), 255, dtype=np.uint8)
     pixels[:, :60] = 0

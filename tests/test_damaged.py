@@ -26,7 +26,7 @@ from bench.reproduce.points import points
 from bench.reproduce.specs import Book
 from bench.reproduce.standing import current_plan
 from bench.runs.folder import RunFolder, folder_at, folders_below
-from bench.runs.history import History
+from bench.runs.history import MOST_LINE, History, raw_lines
 from bench.runs.launch import earlier_end
 from tasks.data import newsgroups, pickles, tables
 
@@ -415,16 +415,27 @@ def test_names_that_are_no_names(
 
 def test_links_to_folders_and_deep_folders_are_not_walked(world: World, tmp_path: Path) -> None:
     (world.root / "loop").symlink_to(world.root)
-    deep = world.root.joinpath(*"abcdefghijklmnopqrst")
+    deep = world.root.joinpath(*"abcdefghijklm")  # thirteen folders below; twelve are walked
     deep.mkdir(parents=True)
     (deep / "history.jsonl").touch()
     (deep / "config.yaml").touch()
     assert list(folders_below(world.root)) == world.runs
+    shutil.move(deep, deep.parent.parent / "m")
+    assert len(list(folders_below(world.root))) == len(world.runs) + 1
 
 
 def test_a_lock_that_is_a_pipe_is_no_lock(world: World) -> None:
     make_pipe(world.runs[0].path / "lock")
     assert world.runs[0].owner() is None
+
+
+def test_a_line_of_a_history_has_at_most_so_many_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(b'{"step": 0}\n' + b" " * (MOST_LINE - 1) + b"\n")
+    assert len(list(raw_lines(file))) == 2
+    file.write_bytes(b'{"step": 0}\n' + b" " * MOST_LINE + b"\n")
+    with pytest.raises(BadSetting, match="a line of more than 1,000,000 bytes"):
+        list(raw_lines(file))
 
 
 def test_a_long_history_is_thinned(tmp_path: Path) -> None:

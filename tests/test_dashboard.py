@@ -259,6 +259,28 @@ def test_differences_to_the_best_are_paired_over_seeds(tmp_path: Path) -> None:
     assert told["ends"][2][4] == 3
 
 
+def test_a_curve_is_of_what_all_runs_measured_where_they_did(tmp_path: Path) -> None:
+    made(tmp_path / "toy/bome/0", [{"loss": 1.0, "own": 1.0}, {"loss": 2.0, "own": 1.0}], {}, 0)
+    made(tmp_path / "toy/bome/1", [{"loss": 3.0}, {"loss": 5.0}, {"loss": 9.0}], {}, 1)
+    (group,) = compared(tmp_path).groups
+    assert "own" not in group.band.mean
+    assert group.band.mean["step"].tolist() == [0.0, 10.0]
+    assert group.band.mean["loss"].tolist() == [2.0, 3.5]
+
+
+def test_two_seeds_in_common_are_paired(tmp_path: Path) -> None:
+    for seed, (a, b) in enumerate([(1.0, 2.0), (4.0, 7.0)]):
+        made(tmp_path / f"toy/bome/{seed}", losses(a), {}, seed)
+        made(tmp_path / f"toy/itd/{seed}", losses(b), {}, seed)
+    first, second = compared(tmp_path).groups
+    found = bands.difference(second.counted, first.counted, "loss")
+    assert found is not None
+    assert (found.mean, found.pairs) == (2.0, 2)
+    # Student's t of one degree of freedom, whose 97.5% quantile is tan(.475 pi); the standard error
+    # of 1 and 3 is 1
+    assert found.high == pytest.approx(2 + math.tan(0.475 * math.pi))
+
+
 def test_without_seeds_in_common_the_interval_is_welchs(tmp_path: Path) -> None:
     a, b = [1.0, 2.0, 4.0], [3.0, 5.0]
     for seed, value in enumerate(a):

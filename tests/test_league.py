@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,6 +203,33 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
     assert "batch" in rules.entrant(own, "tiny", "hard", "soba").space
     before = rules.rules_of(rules.entrant(noisy, "tiny", "easy", "soba"))
     assert rules.rules_of(found) != before
+
+
+@pytest.mark.parametrize(
+    ("of_the_track", "of_the_task", "other"),
+    [
+        ({"title": "Other"}, {"about": "others"}, False),
+        ({"methods": ("soba",)}, {}, False),
+        ({"unit": "samples"}, {}, True),
+        ({"by": "value"}, {}, True),
+        ({"most": 17}, {}, True),
+        ({"cpu_seconds": 17.0}, {}, True),
+        ({"trials": 17}, {}, True),
+        ({"seeds": 17}, {}, True),
+        ({}, {"metric": "other"}, True),
+        ({}, {"within": 0.17}, True),
+        ({}, {"most": 17}, True),
+        ({}, {"higher": True}, True),
+        ({}, {"dtype": "float32"}, True),
+    ],
+)
+def test_the_digest_of_the_rules_is_of_all_that_decides(
+    of_the_track: dict[str, Any], of_the_task: dict[str, Any], other: bool, league: League
+) -> None:
+    about = league.track.tasks["easy"].model_copy(update=of_the_task)
+    track = league.track.model_copy(update={**of_the_track, "tasks": {"easy": about}})
+    before = rules.rules_of(league.entrant("easy", "soba"))
+    assert (rules.rules_of(rules.entrant(track, "tiny", "easy", "soba")) != before) == other
 
 
 def test_a_target_of_a_share_is_of_one_minus_it(league: League, tmp_path: Path) -> None:
@@ -591,6 +620,18 @@ def test_the_page_has_every_method_with_intervals_and_advice(entered: League) ->
     for picture in (pictures.draw_profiles(board), pictures.draw_sensitivity(board)):
         assert picture.startswith("<svg")
         assert ">guest_well</text>" in picture
+    middle = (pictures.LEFT + pictures.RIGHT) / 2
+    below = f'<text x="{middle}" y="{pictures.HEIGHT - 12}" text-anchor="middle">'
+    assert below in pictures.draw_profiles(board)
+
+
+def test_the_numbers_of_the_axis_stand_below_all_methods(entered: League) -> None:
+    picture = pictures.draw_sensitivity(board_of(entered))
+    (height,) = map(float, re.findall(r'<rect width="[0-9]+" height="([0-9]+)"', picture))
+    texts = re.findall(r'<text [^>]*y="([0-9]+)"[^>]*>([^<]+)</text>', picture)
+    lowest, text = max((float(y), text) for y, text in texts)
+    assert lowest < height
+    assert text.endswith("%")
 
 
 def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(

@@ -86,13 +86,3 @@ def test_its_name_has_all_it_depends_on(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(ready(**({"context": context} | change))) == count, change  # type: ignore[arg-type]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     assert len(ready(context)) == count + 1
-
-
-def test_a_data_root_that_cannot_be_written_to_costs_time_only(tmp_path: Path) -> None:
-    (tmp_path / "derived").write_text("a file where the folder should be")
-    context = Context(data_root=tmp_path)
-    for value in (1.0, 2.0):
-        found = train_or_load(
-            "a", context, "s", [torch.zeros(1)], lambda v=value: torch.tensor([v])
-        )
-        assert found.tolist() == [value]

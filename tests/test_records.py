@@ -491,6 +491,13 @@ def test_a_damaged_record_is_named_with_its_field(
     )
 
 
+@pytest.mark.parametrize("field", ["runs", "status", "reasons"])
+def test_a_row_has_an_entry_for_each_of_its_runs(field: str, measured: records.Record) -> None:
+    row = measured.rows["paper"]["A"].model_dump()
+    with pytest.raises(ValidationError, match=f"{field}: 0 entries for {len(row['seeds'])} seeds"):
+        records.RowRecord.model_validate(row | {field: []})
+
+
 def test_what_it_costs_is_measured_or_estimated(measured: records.Record) -> None:
     """run_seconds is 64 for 18 runs; the spec says four minutes, or half a minute."""
     entry: Artifact = artifact(budgets={"short": {"minutes": 4.0}, "smoke": {"minutes": 0.5}})

@@ -32,13 +32,13 @@ def problem(
     lower: Losses | None,
     x0: Any,
     y0: Any,
-    upper_data: Any = None,
-    lower_data: Any = None,
-    x_in: Any = None,
-    y_in: Any = None,
-    evaluate: Measures | None = None,
-    minimax: bool = False,
-    seed: int = 0,
+    upper_data: Any,
+    lower_data: Any,
+    x_in: Any,
+    y_in: Any,
+    evaluate: Measures | None,
+    minimax: bool,
+    seed: int,
 ) -> Problem:
     """The task that `solve` hands to a method; its arguments are those of `solve`.
 

@@ -2,13 +2,13 @@
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
 from bench.core.task import Context
+from tasks.data.kept import made_or_kept
 
 
 def descend(
@@ -43,22 +43,14 @@ def train_or_load(
     """What train() returns, read from data.root/derived if an earlier call has kept it there.
 
     The file is named by all that the result depends on: `name`, settings, data, number type,
-    kind of device and number of threads. A data root that cannot be written to keeps nothing.
+    kind of device and number of threads.
     """
     depends_on = f"{settings} {context.dtype} {context.device.type} {torch.get_num_threads()}"
     digest = hashlib.blake2b(depends_on.encode(), digest_size=10)
     for part in data:
         digest.update(part.cpu().numpy().data)
-    path = context.data_root / "derived" / f"{name}-{digest.hexdigest()}.pt"
-    if path.is_file():
-        found: Tensor = torch.load(path, weights_only=True, map_location=context.device)
-        return found
-    y = train()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}")  # another run may write the same file
-        torch.save(y.cpu(), new)
-        new.replace(path)
-    except OSError:
-        pass  # the next run trains again
-    return y
+
+    def trained() -> Tensor:
+        return train().cpu()
+
+    return made_or_kept(f"{name}-{digest.hexdigest()}", context, trained).to(context.device)

@@ -6,7 +6,7 @@ Which image is the i-th of its class depends on the images alone, not on the ord
 
 import hashlib
 import json
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.data.catalogue import CATALOGUE
 from tasks.data.checksums import DERIVED
+from tasks.data.kept import made_or_kept
 from tasks.data.pickles import load_plain
 from tasks.data.splits import CIFAR_FS, FC100
 
@@ -121,9 +122,12 @@ def omniglot(context: Context) -> Classes:
     """
     sources = {key: DERIVED[key] for key in ("omniglot background", "omniglot evaluation")}
     short = "-".join(value[:8] for value in sources.values())
-    path = context.data_root / "derived" / f"omniglot-28-{short}.pt"
-    if path.is_file():
-        return Classes(torch.load(path, weights_only=True), sources)
+    parts = made_or_kept(f"omniglot-28-{short}", context, partial(omniglot_parts, context))
+    return Classes(parts, sources)
+
+
+def omniglot_parts(context: Context) -> dict[str, Tensor]:
+    """The images of each part, [classes, images, 1, 28, 28], uint8; raises BadSetting."""
     folder = present("Omniglot", "task.data=omniglot", context)
     parts = {}
     division = json.loads((folder / "splits_vinyals.json").read_text())
@@ -136,14 +140,7 @@ def omniglot(context: Context) -> Classes:
         ]
         drawings = [[drawing(file) for file in sorted(c.glob("*.png"))] for c in characters]
         parts[part] = torch.from_numpy(np.array(drawings))[:, :, None]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}")  # another run may write the same file
-        torch.save(parts, new)
-        new.replace(path)
-    except OSError:
-        pass  # where data.root cannot be written to, the next run reads the files again
-    return Classes(parts, sources)
+    return parts
 
 
 def drawing(file: Path) -> Any:

@@ -205,7 +205,9 @@ def test_a_loop_that_has_ended_does_not_go_on() -> None:
     assert o.calls == {"grad_g": 2}
 
 
-@pytest.mark.parametrize(("residual", "cap", "made"), [(9.0, 5, 0), (1e-3, 5, 3), (0.0, 2, 2)])
+@pytest.mark.parametrize(
+    ("residual", "cap", "made"), [(9.0, 5, 0), (1e-3, 5, 3), (0.0, 2, 2), (0.0, 4, 4)]
+)
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("looked", [None, 1, 2, 3, 50])
 def test_conjugate_gradients_end_at_their_residual_or_their_cap(
