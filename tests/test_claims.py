@@ -329,8 +329,8 @@ TIMED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("claim", TIMED)
-def test_times_of_disturbed_runs_leave_a_claim_open(claim: dict[str, Any]) -> None:
-    """So do times of runs that do not say whether other work was done beside them."""
+def test_times_of_disturbed_runs_are_no_values(claim: dict[str, Any]) -> None:
+    """Neither are times of runs that do not say whether other work was done beside them."""
     curve = [0.9, 0.5, 0.3, 0.2, 0.1]
     for others, known in {0.0: True, 0.25: True, 0.26: False, 2.0: False, None: False}.items():
         runs = {
@@ -338,11 +338,33 @@ def test_times_of_disturbed_runs_leave_a_claim_open(claim: dict[str, Any]) -> No
             for row, skip in {"A": 1, "B": 0, "C": 0}.items()
         }
         (part,) = measured(claim, runs)
-        assert [math.isfinite(value) for value in part.values] == [known] * 8
+        assert [math.isfinite(value) for value in part.values] == [True] * (8 if known else 0)
+        assert part.expected == (3 if known else 3 - 8)
         counted = {"kind": "below", "metric": "calls", "rows": ["A"], "than": ["B"]}
         assert measured(counted, runs)[0].values == [-40.0] * 8  # counts are what they are
         if not known:
             assert claims.judge_parts([part]).word == "not enough runs"
+
+
+@pytest.mark.parametrize("claim", TIMED)
+def test_the_seeds_without_a_disturbed_run_are_judged(claim: dict[str, Any]) -> None:
+    """A seed is left out where one of the runs that are compared was disturbed, whichever it is."""
+    curve = [0.9, 0.5, 0.3, 0.2, 0.1]
+    rows = {"A": 1, "B": 0, "C": 0}
+
+    def runs(busy: dict[str, int]) -> dict[str, list[Run]]:
+        return {
+            row: [
+                run(seed, others=9.0 * (busy.get(row) == seed), loss=curve[skip:])
+                for seed in range(8)
+            ]
+            for row, skip in rows.items()
+        }
+
+    needed = claimed(claim).needed_rows
+    (whole,), (part,) = measured(claim, runs({})), measured(claim, runs({needed[-1]: 3, "D": 5}))
+    assert part.values == pytest.approx(whole.values[:-1])
+    assert part.expected == whole.expected - 1
 
 
 @pytest.mark.parametrize(
@@ -480,12 +502,12 @@ def test_slope_of_what_it_costs_to_reach_a_target() -> None:
     )
     own = {**UNTIL, "targets": {"k4": 0.25, "k8": 0.125}}
     mixed = statistics.loglog_slope([2, 4, 8], [2, 5, 9])
-    check(measured(own, LATER), [(what.format("0.125 … 0.25"), [mixed] * 2, -INF, 5.0)])
+    check(measured(own, LATER), [(what.format("0.125 … 0.5"), [mixed] * 2, -INF, 5.0)])
     three = {**UNTIL, "targets": {"k2": 0.75, "k4": 0.25, "k8": 0.125}}
     (part,) = measured(three, LATER)
     assert part.what == what.format("0.125 … 0.75")
     at_once = {**UNTIL, "targets": {"k2": 0.95, "k4": 0.95}}  # no cost has no logarithm
-    check(measured(at_once, LATER), [(what.format("0.95"), [NAN] * 2, -INF, 5.0)])
+    check(measured(at_once, LATER), [(what.format("0.5 … 0.95"), [NAN] * 2, -INF, 5.0)])
     never = {**LATER, "k8": [run(0, loss=[0.9, 0.8]), run(1, loss=[0.9] * 8 + [0.5])]}
     check(measured(UNTIL, never), [(what.format("0.5"), [NAN, 1.0], -INF, 5.0)])
 

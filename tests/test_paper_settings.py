@@ -109,8 +109,7 @@ EXPERIMENTS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "algorithm": MOMENTUM | {
             "lower.rule": "momentum", "lower_lr": 0.01, "lower.momentum": 0.9, "inner_lr": 0.01,
-            "barrier": "value", "inner_momentum": 0.9, "keep_velocity": True, "eps": 1e-8,
-            "eta": 0.5, "T": 10,
+            "barrier": "value", "inner_momentum": 0.0, "eps": 1e-8, "eta": 0.5, "T": 10,
         },
         "run": {"steps": 5000, "every": 50},
     },

@@ -183,10 +183,6 @@ def test_whether_a_runs_times_tell_something(process: Any, undisturbed: bool) ->
     one = run({"status": "done", **({} if process is None else {"process": process})})
     assert one.undisturbed is undisturbed
     assert not run(None).undisturbed
-    for metric in ("seconds", "cpu_seconds"):
-        assert plans.is_telling(one, metric) is undisturbed
-    assert plans.is_telling(one, "calls")
-    assert plans.is_telling(one, "loss")
 
 
 def test_a_plan_that_is_not_to_compose_knows_all_names_or_is_none(tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from bench import about
 from bench.core.loop import Standing
@@ -460,6 +463,30 @@ def test_a_checkpoint_is_read_back_but_for_what_was_seen(tmp_path: Path, disk: D
     assert (back.best.x.tolist(), back.best.y.tolist()) == ([1, 1], [0])
     assert back.table is not None
     assert torch.equal(back.table, torch.eye(2))
+
+
+def test_a_checkpoint_goes_to_the_device_of_the_run(tmp_path: Path) -> None:
+    """All but the table, which is the host's on every machine."""
+    path, device = tmp_path / "c.pt", torch.device("meta")
+    checkpoint.save(path, "n", STANDING)
+    there = tree_map(methodcaller("to", device), STANDING.state)
+    back = checkpoint.load(path, "n", STANDING._replace(state=there))
+    assert back.best is not None
+    assert back.table is not None
+    assert {t.device for t in (*tree_leaves(back.state), back.best.x, back.best.y)} == {device}
+    assert torch.equal(back.table, torch.eye(2))
+
+
+def test_a_checkpoint_of_a_gpu_is_read_and_renamed_without_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    with mock.patch.object(torch.serialization, "location_tag", return_value="cuda:0"):
+        checkpoint.save(path, "before", STANDING)
+    with mock.patch.object(torch.cuda, "is_available", return_value=False):
+        with pytest.raises(RuntimeError, match="CUDA device"):
+            torch.load(path, weights_only=True)
+        checkpoint.rename(path, "n")
+        back = checkpoint.load(path, "n", STANDING)
+    torch.testing.assert_close(back.state, STANDING.state, rtol=0, atol=0)
 
 
 def test_a_checkpoint_without_a_best_or_a_table(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from scripts.speed.harness import (
     Contender,
     Result,
     check_against_first,
+    device_for_timing,
     exclude,
     in_process,
     positive,
@@ -199,6 +200,14 @@ def test_the_gradient_writes_such_a_record(tmp_path: Path) -> None:
     assert record.command.startswith("uv run python -m scripts.speed gradient --smoke --json")
     assert "6000 x 784 x 10" in record.title
     assert "| 6 lanes | autograd |" in speed.speed_tables(tmp_path)
+
+
+@pytest.mark.parametrize("wanted", ["cpu", "cuda"])
+def test_times_on_a_gpu_are_taken_with_the_settings_of_runs(wanted: str) -> None:
+    there = mock.patch.object(torch.cuda, "is_available", return_value=True)
+    with there, mock.patch("scripts.speed.harness.settle_cuda") as settled:
+        assert device_for_timing(wanted).type == wanted
+    assert settled.called == (wanted == "cuda")
 
 
 @pytest.mark.parametrize("name", ["oracle", "continual", "lanes", "report", "few_shot"])

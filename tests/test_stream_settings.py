@@ -90,7 +90,7 @@ TUNED: dict[str, dict[str, Any]] = {
         "outer_lr": 0.1,
     },
     "permuted_mnist_ctn_bvfsm": {
-        **BVFSM, "inner_lr": 0.03, "lower_lr": 0.03, "log": 3.0, "outer_lr": 0.1,
+        **BVFSM, "inner_lr": 0.03, "lower_lr": 0.03, "log": 1.0, "outer_lr": 0.1,
     },
     "permuted_mnist_ctn_penalty": {
         "inner_lr": 0.03, "T": 2, "lam": 1.0, "gamma": 0.01, "outer_lr": 0.1,

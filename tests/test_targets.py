@@ -16,10 +16,13 @@ FIRST = {"kind": "first", "metric": "accuracy", "rows": ["A"], "than": ["B"], "o
 def costs(
     claim: Mapping[str, Any], better: targets.Better, *runs: Run, row: str = "B"
 ) -> list[float]:
-    """What each run spends until the target. The first run is of row A, the others are of `row`."""
+    """What each run has spent when it is first seen at the target.
+
+    The first run is of row A, the others are of `row`.
+    """
     rows = {"A": runs[:1], row: runs[1:]}
     cost = targets.costs_to_target(claimed(claim), rows, better)
-    return [cost(one) for one in runs]
+    return [cost(one).by for one in runs]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,53 @@ def test_a_run_that_has_not_ended_sets_no_target() -> None:
     going = Run(fine.planned, fine.folder, None)
     going.__dict__["history"] = run(0, accuracy=[0.0, 90.0]).history
     rows = {"A": [fine], "B": [going]}
-    assert targets.costs_to_target(claimed({**FIRST, "gain": 0.5}), rows, "higher")(fine) == 20
+    assert targets.costs_to_target(claimed({**FIRST, "gain": 0.5}), rows, "higher")(fine).by == 20
+
+
+@pytest.mark.parametrize(
+    ("curve", "spent"),
+    [
+        ([0.1, 0.2, 0.9, 0.1, 0.9], (20, 40)),
+        ([0.1, 0.9], (0, 20)),
+        ([0.9, 0.1, 0.9], (0, 0)),
+        ([0.1, None, 0.9], (0, 40)),  # what is not finite is no measurement
+        ([0.1, 0.2], (INF, INF)),
+    ],
+)
+def test_a_run_came_to_the_target_between_two_measurements(
+    curve: list[float | None], spent: tuple[float, float]
+) -> None:
+    one = run(0, accuracy=curve)
+    cost = targets.costs_to_target(claimed({**FIRST, "value": 0.8}), {"A": [one]}, "higher")
+    assert cost(one) == spent
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "factor", "expected"),
+    [
+        ((0, 10), (10, 20), 1, math.log(2)),  # one after the other
+        ((10, 20), (0, 10), 1, -math.log(2)),
+        ((0, 10), (9, 20), 1, NAN),  # b at 9.5, and a before it or after
+        ((9, 20), (0, 10), 1, NAN),
+        ((0, 10), (0, 10), 1, NAN),
+        ((0, 0), (0, 10), 1, INF),
+        ((0, 10), (0, 0), 1, -INF),
+        ((5, 10), (30, 40), 3, math.log(4)),  # at least 3 times as much
+        ((5, 10), (29, 40), 3, NAN),
+        ((10, 20), (20, 30), 3, math.log(1.5)),  # at most 3 times as much
+        ((9, 20), (20, 30), 3, NAN),
+        ((0, 10), (INF, INF), 1, INF),
+        ((INF, INF), (0, 10), 1, -INF),
+        ((INF, INF), (INF, INF), 1, NAN),
+        ((NAN, NAN), (0, 10), 1, NAN),
+        ((0, 10), (NAN, NAN), 1, NAN),
+    ],
+)
+def test_who_was_first_is_known_if_the_measurements_tell(
+    a: tuple[float, float], b: tuple[float, float], factor: float, expected: float
+) -> None:
+    found = targets.lead(targets.Spent(*a), targets.Spent(*b), factor)
+    assert found == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +186,10 @@ def test_the_logarithm_of_a_ratio(a: float, b: float, expected: float) -> None:
 
 
 def test_first_to_a_target_is_a_ratio_for_every_pair() -> None:
-    """A reaches the target after one row, B after two, C after three, and D and E never."""
+    """A reaches the target after one row, B after two, C after three, and D and E never.
+
+    B may have been there after a row and a bit, and C is then twice as late.
+    """
     curves = {
         "A": [0.1, 0.9], "B": [0.1, 0.2, 0.9], "C": [0.1, 0.2, 0.3, 0.9], "D": [0.1, 0.2],
         "E": [0.1, 0.7],
@@ -145,7 +197,7 @@ def test_first_to_a_target_is_a_ratio_for_every_pair() -> None:
     runs = {row: [run(seed, accuracy=c) for seed in (0, 1)] for row, c in curves.items()}
     claim = {**FIRST, "rows": ["A", "B"], "than": ["C", "D"], "value": 0.8, "factor": 2.0}
     expected = [
-        ("A", "C", math.log(3)), ("A", "D", INF), ("B", "C", math.log(1.5)), ("B", "D", INF),
+        ("A", "C", math.log(3)), ("A", "D", INF), ("B", "C", NAN), ("B", "D", INF),
     ]  # fmt: skip
     for on, label in {"cpu_seconds": "CPU seconds", "calls": "calls"}.items():
         check(
@@ -194,13 +246,13 @@ def test_verdicts_on_who_is_first(
 
 
 def test_first_in_time_is_not_first_in_steps() -> None:
-    """A needs three rows of one second, B one row of five."""
-    a, b = run(0, accuracy=[0.1, 0.2, 0.3, 0.9]), run(0, accuracy=[0.1, 0.9])
+    """A needs three rows of one second, B two of five."""
+    a, b = run(0, accuracy=[0.1, 0.2, 0.3, 0.9]), run(0, accuracy=[0.1, 0.1, 0.9])
     for i, row in enumerate(a.history):
         row["cpu_seconds"] = 1.0 * i
     for i, row in enumerate(b.history):
         row["cpu_seconds"] = 5.0 * i
-    for on, ratio in {"cpu_seconds": 5 / 3, "step": 1 / 3, "calls/grad_f": 1 / 3}.items():
+    for on, ratio in {"cpu_seconds": 10 / 3, "step": 2 / 3, "calls/grad_f": 2 / 3}.items():
         (part,) = measured({**FIRST, "value": 0.8, "on": on}, {"A": [a], "B": [b]})
         assert part.values == pytest.approx([math.log(ratio)])
 

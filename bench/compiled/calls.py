@@ -4,7 +4,7 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -102,10 +102,19 @@ def loop_steps(step: Callable[..., Sequence[Tensor]], states: int) -> Call:
 
 
 class Captured:
-    """A graph as a CUDA graph, which a call fills with inputs and launches as a whole."""
+    """A graph as a CUDA graph, which a call fills with inputs and launches as a whole.
+
+    A capture that fails may leave its memory and its random numbers to the process: once one has
+    failed, the process tries no other. Raises NoGraph then.
+    """
+
+    failed: ClassVar[bool] = False
 
     def __init__(self, graph: GraphModule, inputs: Sequence[Tensor]):
+        if Captured.failed:
+            raise NoGraph("an earlier capture of this process has failed")
         self.inputs = [t.clone() for t in inputs]
+        self.filled = [(t, t._version) for t in self.inputs]  # what they hold the numbers of
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -113,12 +122,20 @@ class Captured:
                 graph(*self.inputs)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.outputs = graph(*self.inputs)
+        try:
+            # torch.cuda.graph stays on its own stream where the end of the capture raises
+            with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(self.graph):
+                self.outputs = graph(*self.inputs)
+        except Exception:
+            Captured.failed = True
+            raise
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        for own, new in zip(self.inputs, inputs, strict=True):
-            own.copy_(new)
+        for i, (own, new) in enumerate(zip(self.inputs, inputs, strict=True)):
+            known, version = self.filled[i]
+            if known is not new or version != new._version:  # data of all steps is copied once
+                own.copy_(new)
+                self.filled[i] = new, new._version
         self.graph.replay()
         return [out.clone() for out in self.outputs]
 
@@ -127,7 +144,9 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule
     """A function of tensors as a graph, recorded with these inputs; raises NoGraph."""
     inputs = [t.detach() for t in inputs]  # a tensor that is given twice would become one input
     try:
-        graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+        # CUDA's part of a backward pass has a thread of its own, in which nothing is recorded
+        with torch.autograd.set_multithreading_enabled(False):
+            graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
     except (NoGraph, BadSetting):
         raise
     except Exception as error:  # torch's refusals have no common type

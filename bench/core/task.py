@@ -195,10 +195,10 @@ class Tally(NamedTuple):
 class Ledger(NamedTuple):
     """A table that a run fills as it goes, such as each task's accuracy after each task.
 
-    The table is neither timed nor counted, and the checkpoint keeps it. `empty` is the table before
-    the first step, `every` the number of steps between entries. enter(table, x, y, step) returns
-    the table with what there is to measure after `step` steps. read(table) returns the metrics of a
-    table, the empty one included, and view(table) its picture at the end of a run.
+    The table is on the host, neither timed nor counted, and the checkpoint keeps it. `empty` is the
+    table before the first step, `every` the number of steps between entries. enter(table, x, y,
+    step) returns the table with what there is to measure after `step` steps. read(table) returns
+    the metrics of a table, the empty one included, and view(table) its picture at the end of a run.
     """
 
     empty: Tensor

@@ -155,7 +155,8 @@ class First(Claim):
     reached: the row's is less than 1 / factor of the other's. The target is the number `value` of
     the metric, or the fraction `gain` of the best gain that any of the compared rows has at that
     seed (bench.reproduce.targets). A run that never reaches the target is before no other, and
-    behind every run that does.
+    behind every run that does. Where two runs came to the target between measurements that leave
+    open which was first, their seed speaks for no answer.
     """
 
     kind: Literal["first"]

@@ -26,10 +26,10 @@ from bench.reproduce.claim_kinds import (
     Slope,
     WithinPublished,
 )
-from bench.reproduce.plan import TIMES, Run, is_telling, metric_value
+from bench.reproduce.plan import TIMES, Run, metric_value
 from bench.reproduce.slopes import RunsOfRows, slope_parts
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
-from bench.reproduce.targets import costs_to_target, log_ratio, target_phrase
+from bench.reproduce.targets import costs_to_target, lead, log_ratio, target_phrase
 
 VerdictWord = Literal["holds", "fails", "not enough runs", "outdated", "not run"]
 
@@ -92,21 +92,29 @@ def claim_parts(
     """The claim's parts, with the values of the runs that have ended.
 
     expected: the number of seeds. metrics: the metric of a name. published: row -> metric -> the
-    paper's value. A value is nan where a run does not have what the claim asks for.
+    paper's value. A value is nan where a run does not have what the claim asks for. A claim that
+    reads times has no values of the seeds at which others worked beside one of its runs: this tells
+    nothing of the methods, and the other seeds are judged.
     """
+    disturbed = disturbed_seeds(claim, runs)
+    runs = {
+        row: [run for run in some if run.planned.seed not in disturbed]
+        for row, some in runs.items()
+    }
+    expected -= len(disturbed)
 
     def label(name: str) -> str:
         return metrics(name).label
 
     def last(run: Run, name: str) -> float:
-        """The run's last value; nan if it tells nothing, as a time beside which others worked.
+        """The run's last value; nan if there is none.
 
         A run that failed, or whose value is not finite, has the worst value that there is; nan for
         a cost, because a run is not cheap or dear by failing, and for a metric of which no value is
         better than another.
         """
         found = math.inf if run.failed else run.last(name)
-        if found is None or not is_telling(run, name):
+        if found is None:
             return math.nan
         if math.isfinite(found):
             return found
@@ -209,7 +217,7 @@ def claim_parts(
             case First():
                 cost = costs_to_target(claim, runs, metrics(claim.metric).better)
                 for a, b in product(claim.rows, claim.than):
-                    values = pair_values(a, b, lambda x, y: log_ratio(cost(y), cost(x)))
+                    values = pair_values(a, b, lambda x, y: lead(cost(x), cost(y), claim.factor))
                     what = f"log({label(claim.on)} of {b} / {a}) to {target_phrase(claim)}"
                     yield part(what, values, math.log(claim.factor), math.inf)
             case Slope():
@@ -219,6 +227,14 @@ def claim_parts(
                     yield part(what, values, low, high)
 
     return list(parts())
+
+
+def disturbed_seeds(claim: AnyClaim, runs: RunsOfRows) -> set[int]:
+    """The seeds at which others worked beside a run whose times the claim reads."""
+    if not any(name in TIMES for name in claim.metrics):
+        return set()
+    of_rows = [run for row in claim.needed_rows for run in runs.get(row, ())]
+    return {run.planned.seed for run in of_rows if run.summary is not None and not run.undisturbed}
 
 
 def asks_for_counts(claim: AnyClaim) -> bool:

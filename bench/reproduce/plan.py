@@ -389,11 +389,6 @@ def choose_point(tried: tuple[Run, ...], select: Select | None) -> Point | None:
     return min(values, key=lambda pair: sign * pair[0])[1].planned.point
 
 
-def is_telling(run: Run, metric: str) -> bool:
-    """Whether a run's value of a metric can be judged: times only of a run that was undisturbed."""
-    return metric not in TIMES or run.undisturbed
-
-
 def run_status(run: Run) -> str:
     """The status in the run's summary, such as done or diverged; missing if it has not ended."""
     return run.summary["status"] if run.summary is not None else "missing"

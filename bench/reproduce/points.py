@@ -22,7 +22,8 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
     """Every grid point of every row that can run at this budget, in the order of the spec.
 
     A row without a grid has one point. Where two places give a setting, the later of these
-    counts: spec, variant, row, the row's variant, budget, the row's budget. A grid is the first
+    counts: spec, variant, row, the row's variant, and then what the budget says for all, for the
+    variant, for the row, and for the row's variant. A grid is the first
     that is given by the row's variant, the row, the variant or the spec; a reference line takes
     only the first two. A budget's own grid keeps fewer values of the settings that it names, and
     leaves the others at their defaults.
@@ -43,7 +44,9 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
                 **row.set,
                 **own.set,
                 **scale.set,
+                **part.budgets.get(budget, {}),
                 **row.budgets.get(budget, {}),
+                **own.budgets.get(budget, {}),
             }
             given = [own.grid, row.grid, *([] if row.line else [part.grid, spec.grid])]
             grid = next((g for g in given if g is not None), {})

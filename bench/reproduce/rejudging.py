@@ -48,7 +48,9 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
                     new.model_copy(update={"values": kept_values(new, recorded, n)})
                     for new, recorded in zip(parts, kept.parts)
                 ]
-            parts = [part.model_copy(update={"expected": n or part.expected}) for part in parts]
+            if n:
+                fewer = asked - n
+                parts = [p.model_copy(update={"expected": p.expected - fewer}) for p in parts]
             rows = old.rows.get(variant, {})
             needed = dict.fromkeys(claim.needed_rows)
             outdated = [name for name in needed if name in rows and rows[name].outdated]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.reproduce import statistics
 from bench.reproduce.claim_kinds import Slope
-from bench.reproduce.plan import Run, is_telling, metric_value
+from bench.reproduce.plan import Run, metric_value
 from bench.reproduce.specs import format_number
 
 RunsOfRows = Mapping[str, Sequence[Run]]  # row -> its runs, one for each seed; may be empty
@@ -19,13 +19,13 @@ def slope_parts(
 ) -> Iterator[tuple[str, list[float]]]:
     """(what, values) of each part of a slope: one for each row, or one over all `points`.
 
-    The history of a run that failed has no slope, and neither have times of a disturbed run.
+    The history of a run that failed has no slope.
     """
     if not claim.points:
         for a in claim.rows:
 
             def slope(run: Run) -> float:
-                if run.failed or not all(is_telling(run, name) for name in claim.metrics):
+                if run.failed:
                     return math.nan
                 rows = run.history[int(claim.after * len(run.history)) :]
                 pairs = [
@@ -45,8 +45,6 @@ def slope_parts(
             return last(run, claim.metric)
         target = claim.targets.get(row, claim.target)
         assert target is not None
-        if not is_telling(run, claim.metric):
-            return math.nan
         return value_at_target(run, claim.metric, claim.until, target)
 
     needed = [*claim.points, *claim.over.values()]
@@ -62,7 +60,7 @@ def slope_parts(
     ratio = f", {ratio_phrase(claim)}" if claim.over else ""
     until = f" until {claim.until} ≤ " if claim.until else ""
     if until:
-        goals = sorted({*claim.targets.values()} or {claim.target or 0.0})
+        goals = sorted({claim.targets.get(row, claim.target or 0.0) for row in needed})
         until += format_number(goals[0]) + (
             f" … {format_number(goals[-1])}" if len(goals) > 1 else ""
         )

@@ -40,9 +40,10 @@ class Published(StrictModel):
 
 
 class VariantPart(StrictModel):
-    """What one variant adds to the settings of a spec or of a row."""
+    """What one variant adds to the settings of a spec or of a row; budgets: what a budget adds."""
 
     set: Settings = {}
+    budgets: dict[Budget, Settings] = {}
     grid: Grid | None = None
     note: str = ""
 

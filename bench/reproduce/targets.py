@@ -2,23 +2,35 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bench.reproduce.claim_kinds import First
-from bench.reproduce.plan import Run, is_telling, metric_value
+from bench.reproduce.plan import Run, metric_value
 from bench.reproduce.specs import format_number
 
 Better = Literal["higher", "lower", "neither"]  # which values of a metric are good
 
 
+class Spent(NamedTuple):
+    """What a run had spent when it came to a target: more than `after`, and at most `by`.
+
+    These are its spendings at the last measurement before the target, and at the first there.
+    """
+
+    after: float
+    by: float
+
+
+NEVER, UNKNOWN = Spent(math.inf, math.inf), Spent(math.nan, math.nan)
+
+
 def costs_to_target(
     claim: First, runs: Mapping[str, Sequence[Run]], better: Better
-) -> Callable[[Run], float]:
+) -> Callable[[Run], Spent]:
     """What a run has spent of `claim.on` when it first reaches the target of its seed.
 
     runs: row -> its runs, one for each seed. The cost is infinite for a run that never reaches the
-    target, and nan where it is not known: a run without both metrics, or a time of a run beside
-    which others worked.
+    target, and nan where it is not known: for a run without both metrics.
     """
     rows = [*claim.rows, *claim.than]
     compared = [run for row in rows for run in runs.get(row, ()) if run.summary is not None]
@@ -28,17 +40,29 @@ def costs_to_target(
         for seed in {run.planned.seed for run in compared}
     }
 
-    def cost(run: Run) -> float:
-        if not is_telling(run, claim.on):
-            return math.nan
+    def cost(run: Run) -> Spent:
         pairs = measured_pairs(run, claim)
         if not pairs:
-            return math.inf if run.failed else math.nan
-        target = targets[run.planned.seed]
-        reached = (spent for m, spent in pairs if (m >= target if upward else m <= target))
-        return next(reached, math.inf)
+            return NEVER if run.failed else UNKNOWN
+        target, before = targets[run.planned.seed], pairs[0][1]
+        for m, spent in pairs:
+            if m >= target if upward else m <= target:
+                return Spent(before, spent)
+            before = spent
+        return NEVER
 
     return cost
+
+
+def lead(a: Spent, b: Spent, factor: float) -> float:
+    """log(b / a) of what two runs had spent when they were first seen at the target.
+
+    nan if their measurements are too far apart to tell whether b has spent `factor` times as much
+    as a: each run came to the target somewhere between two of them.
+    """
+    if log_ratio(b.after, a.by) < math.log(factor) < log_ratio(b.by, a.after):
+        return math.nan
+    return log_ratio(b.by, a.by)
 
 
 def goes_up(claim: First, runs: Sequence[Run], better: Better) -> bool:

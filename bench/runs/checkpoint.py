@@ -8,11 +8,13 @@ import io
 import zipfile
 from collections import Counter
 from hashlib import blake2b
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from bench.core.loop import Standing
 from bench.core.settings import BadSetting
@@ -54,10 +56,10 @@ def write_content(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, whole.getvalue())
 
 
-def read_content(path: Path, device: torch.device | None = None) -> dict[str, Any]:
-    """The content of a checkpoint; raises ValueError if it was changed, or torch.load's errors.
+def read_content(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, on the host, as it may be from a machine with another device.
 
-    device: where its tensors go; None: where they were.
+    Raises ValueError if it was changed, or torch.load's errors.
     """
     with open_regular(path, MOST_BYTES) as file:
         check_digest(file)
@@ -65,7 +67,7 @@ def read_content(path: Path, device: torch.device | None = None) -> dict[str, An
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
                 raise ValueError("it is packed, so that it may be of any size")
         file.seek(0)
-        content: dict[str, Any] = torch.load(file, device, weights_only=True)
+        content: dict[str, Any] = torch.load(file, "cpu", weights_only=True)
     return content
 
 
@@ -101,28 +103,29 @@ def rename(path: Path, name: str) -> None:
 
 
 def load(path: Path, name: str, like: Standing) -> Standing:
-    """The saved standing, with the tree of `like`'s state.
+    """The saved standing, with the tree of `like`'s state, on its device; the table is the host's.
 
     Raises BadSetting if the file is damaged, is of another run than `name`, or has tensors of other
     shapes than `like`.
     """
     leaves, shape = tree_flatten(like.state)
-    device = leaves[0].device
     try:
-        content = read_content(path, device)
+        content = read_content(path)
         found = [(leaf.shape, leaf.dtype) for leaf in content["leaves"]]
         check_numbers(content)
         fits = content["name"] == name and found == [(leaf.shape, leaf.dtype) for leaf in leaves]
+        to_device = methodcaller("to", leaves[0].device)
+        moved, best = tree_map_only(Tensor, to_device, (content["leaves"], content["best"]))
         standing = Standing(
             content["step"],
-            tree_unflatten(content["leaves"], shape) if fits else None,
+            tree_unflatten(moved, shape) if fits else None,
             Counter(content["calls"]),
             Counter(content["samples"]),
             content["seconds"],
             content["cpu_seconds"],
             {},
             content["totals"],
-            Best(*content["best"]) if content["best"] else None,
+            Best(*best) if best else None,
             content.get("table"),  # older checkpoints have no such key
         )
     except Exception as error:  # torch.load's failures on damaged files have no common type

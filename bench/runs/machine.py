@@ -47,6 +47,9 @@ def settle(device: torch.device, threads: int) -> None:
 def settle_cuda() -> None:
     """Have CUDA give the same last bits each time, in the precision that a run's dtype says.
 
+    Products with sparse matrices are cuSPARSE's, of which torch knows no deterministic form: their
+    last bits may differ from run to run.
+
     cuBLAS reads its variable when it is first used, and torch asks it of deterministic runs. TF32
     would leave float32 ten bits. Filling new memory with NaN, which deterministic algorithms do by
     default, finds reads of what was never written, and costs a kernel for each tensor.

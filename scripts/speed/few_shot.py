@@ -28,13 +28,13 @@ from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.task import Context
 from bench.numerics.descent import gd
-from bench.runs.machine import choose_device
 from scripts.speed.harness import (
     Comparison,
     Contender,
     Result,
     Timing,
     check_against_first,
+    device_for_timing,
     in_process,
     positive,
     take_turns,
@@ -174,7 +174,7 @@ def compare(options: Namespace) -> Timing:
 
     Raises BadSetting where the device is not there.
     """
-    device, episodes = choose_device(options.device), options.episodes
+    device, episodes = device_for_timing(options.device), options.episodes
     lines = []
     with torch.no_grad():
         for adapt in ("head", "network"):

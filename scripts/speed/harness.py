@@ -10,9 +10,21 @@ import torch
 from torch import Tensor
 
 from bench.reproduce.speed import SpeedLine, speed_ratio
+from bench.runs.machine import choose_device, settle_cuda
 from scripts.speed.clock import time_work
 
 CPU = torch.device("cpu")
+
+
+def device_for_timing(wanted: str) -> torch.device:
+    """The device of an option --device, with the settings of CUDA that runs have.
+
+    Raises BadSetting where the device is not there.
+    """
+    device = choose_device(wanted)
+    if device.type == "cuda":
+        settle_cuda()
+    return device
 
 
 class Disagreement(Exception):

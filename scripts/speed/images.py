@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.core.task import Context, Task
-from bench.runs.machine import choose_device
-from scripts.speed.harness import Contender, Result, in_process, positive
+from scripts.speed.harness import Contender, Result, device_for_timing, in_process, positive
 from scripts.speed.softmax import CLASSES, PIXELS, C, Examples, SoftmaxProblem, count_passes
 from tasks.data.images import Images, ImageSplit, LabelledImages, load
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
@@ -46,7 +45,7 @@ def image_problem(name: Name, rows: int, root: Path, device_name: str) -> Softma
     others are those of the data set below `root`. Raises BadSetting where the data set or the
     device is not there.
     """
-    device = choose_device(device_name)
+    device = device_for_timing(device_name)
     rng = torch.Generator().manual_seed(0)
     sizes = rows, max(rows // 10, CLASSES)
     if name == "made-up":
