@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from bench.core.draw import Draw, generator
@@ -16,6 +17,7 @@ from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.multitask import TaskSamples, multitask, noisy_versions, synthetic
+from tests.conftest import ROOT
 
 
 def test_the_synthetic_recipe() -> None:
@@ -184,3 +186,29 @@ def test_a_libsvm_file_makes_tasks(tmp_path: Path) -> None:
     assert task.init(generator())[0].shape == (3, 6)
     assert task.data.count(Draw(task, 0, 0).f(None)) == 120
     assert list(task.report.sources) == ["Sensorless.scale"]
+
+
+CLASSES = {"aloi": 108_000, "covertype": 581_012, "sensorless": 58_509, "digits": 1_797}
+
+
+@pytest.mark.parametrize("figure", ["fig2", "fig3"])
+def test_batches_and_epochs_are_those_of_the_papers_powers(figure: str) -> None:
+    """b = n^(2/3) and m = n^(1/3) of the nine tenths that are not held out (section 6.1.2).
+
+    A class of a real data set makes five tasks, of its samples and as many others.
+    """
+    rows = OmegaConf.load(ROOT / "conf" / "paper" / "ncgs" / f"{figure}.yaml").rows
+    seen = 0
+    for row in rows.values():
+        s = row.set
+        if "algorithm.batch" not in s:
+            continue
+        if figure == "fig2":
+            total = s["task.groups"] * s["task.similar"] * s["task.samples"]
+        else:
+            total = 5 * 2 * CLASSES[s["task.source"]]
+        n = 0.9 * total
+        assert s["algorithm.batch"] == pytest.approx(n ** (2 / 3), rel=0.005)
+        assert s["algorithm.epoch"] == round(n ** (1 / 3))
+        seen += 1
+    assert seen == 12

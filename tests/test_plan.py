@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Names, Plan, PlannedRow, PlannedRun, Run
-from bench.reproduce.points import Point
+from bench.reproduce.points import Point, points
 from bench.reproduce.specs import Select
 from bench.runs import name as naming
 from bench.runs.folder import RunFolder
@@ -34,6 +34,43 @@ def test_a_jobs_command_line() -> None:
     assert job.overrides == ("task=t", "seed=3", "task.words=[1,2]", "a.lr=0.25", "b=null")
     assert job.line == "bench task=t seed=3 'task.words=[1,2]' a.lr=0.25 b=null"
     assert job.again is False
+
+
+PLACES = (
+    "spec",
+    "variant",
+    "row",
+    "own",
+    "budget",
+    "variant's budget",
+    "row's budget",
+    "own budget",
+)
+
+
+@pytest.mark.parametrize("last", range(len(PLACES)))
+def test_of_the_places_that_give_a_setting_the_later_counts(last: int) -> None:
+    """The places up to one of them give it, each its number; "own" is of the row's variant."""
+
+    def number(place: str) -> dict[str, Any]:
+        n = PLACES.index(place)
+        return {"task.n": n} if n <= last else {}
+
+    def part(here: str, budget: str) -> dict[str, Any]:
+        return {"set": number(here), "budgets": {"short": number(budget)}}
+
+    row = {"method": "bome", "set": number("row"), "budgets": {"short": number("row's budget")}}
+    spec = artifact(
+        set=number("spec"),
+        grid=None,
+        variants={"paper": {}, "code": part("variant", "variant's budget")},
+        rows={"A": {**row, "code": part("own", "own budget")}},
+        budgets={"short": {"minutes": 1.0, "set": number("budget")}},
+    ).spec
+    paper, code = points(spec, BOOK, "short")
+    assert dict(code.settings)["task.n"] == last
+    others = [PLACES.index(place) for place in ("spec", "row", "budget", "row's budget")]
+    assert dict(paper.settings)["task.n"] == max(n for n in others if n <= last)
 
 
 def test_done_failed_or_missing() -> None:

@@ -5,6 +5,7 @@ A.2, and learn2learn's examples, to which it refers. What is in neither is writt
 """
 
 import inspect
+import json
 from typing import Any
 
 import pytest
@@ -203,3 +204,19 @@ def test_meta_learning() -> None:
     made = maml(gd(), 0.1, 0.1)
     assert not made.first_order
     assert not made.on_stream
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("single", "single"), ("ER-Ring", "er"), ("GEM", "gem"), ("MER", "mer"),
+        ("CTN+BVFSM", "ctn_bvfsm"), ("CTN+Penalty", "ctn_penalty"),
+    ],
+)  # fmt: skip
+def test_what_nobody_gives_is_the_best_of_the_recorded_grid(row: str, name: str) -> None:
+    """But for BOME's eta, which the text gives."""
+    record = json.loads((ROOT / "results/bome/tuning_pmnist/short.json").read_text())
+    tuned = OmegaConf.create(written(f"tuned/permuted_mnist_{name}"))
+    chosen = record["rows"]["paper"][row]["chosen"]
+    assert chosen
+    assert {path: OmegaConf.select(tuned, path) for path in chosen} == chosen
