@@ -148,7 +148,8 @@ EXPERIMENTS: dict[str, tuple[dict[str, Any], int]] = {
     ),
     # data_cleaning.py (the middle of its grid) and l2reg.py with grid.py
     "hyper_cleaning_code_bome": (
-        {**MOMENTUM_100, "lower_lr": 0.01, "lower": {"rule": "momentum"}, **BARRIER_BY_VALUE},
+        {**MOMENTUM_100, "lower_lr": 0.01, "lower": {"rule": "momentum"}, "barrier": "value",
+         "eps": 1e-8},
         5000,
     ),
     "newsgroups_code_bome": (
