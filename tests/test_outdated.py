@@ -57,6 +57,17 @@ def test_todays_runs_are_not_outdated(measured: Record) -> None:
     assert word(found, "less") == "holds"
 
 
+def test_a_point_that_another_metric_chose_is_outdated(measured: Record) -> None:
+    content = measured.model_dump()
+    for tried in content["rows"]["paper"]["A"]["tries"]:
+        tried["metric"] = "val_loss"
+    rows, _ = marked(Record.model_validate(content), Known())
+    assert rows == ["A"]
+    for tried in content["rows"]["paper"]["A"]["tries"]:
+        del tried["metric"]  # an older record
+    assert marked(Record.model_validate(content), Known())[0] == []
+
+
 def test_a_run_with_another_name_is_outdated_and_so_is_each_claim_about_its_row(
     measured: Record,
 ) -> None:

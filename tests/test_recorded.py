@@ -332,6 +332,16 @@ def test_the_tries_of_an_older_record_are_known_by_its_row(record: Record, tmp_p
     assert found.chosen is None
 
 
+def test_tries_that_another_metric_chose_by_are_not_reused(record: Record, tmp_path: Path) -> None:
+    content = record.model_dump()
+    for tried in content["rows"]["paper"]["A"]["tries"]:
+        assert tried["metric"] == "loss"
+        tried["metric"] = "val_loss"
+    other = Record.model_validate(content)
+    (found,) = (r for r in planned(tmp_path, other).rows if (r.variant, r.name) == ("paper", "A"))
+    assert [run.summary for run in found.tried] == [None] * 3
+
+
 def test_curves_can_be_drawn_of_a_record(record: Record) -> None:
     plan = recorded.recorded_plan(record, artifact(claims=CLAIMS), BOOK)
     rows = {(row.variant, row.name): row for row in plan.rows}

@@ -46,6 +46,9 @@ def is_outdated(row: RowRecord, today: Sequence[Point], artifact: Artifact, name
     tried = [point["settings"] for point in row.tries] or [row.chosen]
     if len(grid) != len(tried) or any(point not in grid for point in [*tried, row.chosen]):
         return True
+    select = artifact.spec.select
+    if select and any(t.get("metric", select.metric) != select.metric for t in row.tries):
+        return True
     point = today[grid.index(row.chosen)]
     names.ensure([(point, row.seeds[0])], artifact.file)
     return names.get(point, row.seeds[0]) != row.runs[0]

@@ -116,6 +116,8 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
     found = next((t for t in row.tries if t["settings"] == dict(point.chosen)), None)
     if found is None or select is None or found["status"] == "missing":
         return None
+    if found.get("metric", select.metric) != select.metric:
+        return None
     names.ensure([(point, TUNING_SEED)], artifact.file)
     name = names.get(point, TUNING_SEED)
     assert name is not None

@@ -68,7 +68,9 @@ class RowRecord(FrozenModel):
     method: str
     chosen: Settings  # the grid point
     tried: int  # the number of grid points
-    tries: list[dict[str, Any]]  # of each grid point its run's name, settings, status and value
+    # of each grid point its run's name, settings and status, and the value of the metric that
+    # chooses, which older records do not name
+    tries: list[dict[str, Any]]
     seeds: list[int]
     runs: list[str]
     status: list[str]
@@ -170,6 +172,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
                     "name": run.planned.name,
                     "settings": dict(run.planned.point.chosen),
                     "status": run_status(run),
+                    "metric": spec.select.metric,
                     "value": (run.summary or {}).get("last", {}).get(spec.select.metric),
                 }
                 for run in row.tried
