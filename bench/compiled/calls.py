@@ -104,8 +104,8 @@ def loop_steps(step: Callable[..., Sequence[Tensor]], states: int) -> Call:
 class Captured:
     """A graph as a CUDA graph, which a call fills with inputs and launches as a whole.
 
-    A capture that fails may leave its memory and its random numbers to the process: once one has
-    failed, the process tries no other. Raises NoGraph then.
+    A capture that fails may leave its memory and its random numbers to the process. Once one has
+    failed, every further one of the process raises NoGraph.
     """
 
     failed: ClassVar[bool] = False
@@ -114,7 +114,8 @@ class Captured:
         if Captured.failed:
             raise NoGraph("an earlier capture of this process has failed")
         self.inputs = [t.clone() for t in inputs]
-        self.filled = [(t, t._version) for t in self.inputs]  # what they hold the numbers of
+        # the tensor, and its version, from which each input was filled last
+        self.filled = [(t, t._version) for t in self.inputs]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

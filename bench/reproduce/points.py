@@ -23,10 +23,10 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
 
     A row without a grid has one point. Where two places give a setting, the later of these
     counts: spec, variant, row, the row's variant, and then what the budget says for all, for the
-    variant, for the row, and for the row's variant. A grid is the first
-    that is given by the row's variant, the row, the variant or the spec; a reference line takes
-    only the first two. A budget's own grid keeps fewer values of the settings that it names, and
-    leaves the others at their defaults.
+    variant, for the row, and for the row's variant. A grid is the first that is given by the row's
+    variant, the row, the variant or the spec; a reference line takes only the first two. A budget's
+    own grid keeps fewer values of the settings that it names, and leaves the others at their
+    defaults.
     """
     scale = spec.budgets[budget]
     for variant, part in spec.variants.items():
