@@ -93,6 +93,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"T": 4, "Q": 3, "batch": 4, "shrink": 0.5},
         {"T": 4, "Q": 3, "batch": 4, "inner_batch": 3},
         {"T": 4, "Q": 3, "batches": "fixed"},
+        {"T": 4, "Q": 3, "inner_momentum": 0.9},
     ],
     "sustain": [{"Q": 1}, {"Q": 3}],
     "svfw": [{}, {"epoch": 1}],
@@ -100,7 +101,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "trhg": [{"T": 4, "K": 2}],
     "ttsa": [{"Q": 1}, {"Q": 3}],
     "vpbgd": INNER,
-    "vrbo": [*TWO_LOOPS, {"period": 1}],
+    "vrbo": [
+        *TWO_LOOPS,
+        {"period": 1},
+        {"variant": "code", "batch": 4},
+        {"batch": 4, "upper_batch": 3},
+    ],
 }
 
 

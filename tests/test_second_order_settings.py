@@ -43,7 +43,8 @@ SETTINGS: dict[str, tuple[str, bool, dict[str, Any]]] = {
         "stocbio.stocbio",
         True,
         LOOPS
-        | {"Q": 10, "variant": "paper", "shrink": 0.0, "batches": "drawn", "inner_batch": None},
+        | {"Q": 10, "variant": "paper", "shrink": 0.0, "batches": "drawn", "inner_batch": None}
+        | {"inner_momentum": 0.0},
     ),
     # single samples (Ghadimi and Wang, 2018; stocBiO, appendix A)
     "bsa": ("bsa.bsa", True, LOOPS | {"Q": 10, "decay": 0.0, "batch": 1}),
@@ -56,7 +57,12 @@ SETTINGS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     "sustain": ("storm.sustain", False, DOUBLE_MOMENTUM),
     "mrbo": ("storm.mrbo", False, DOUBLE_MOMENTUM),
     # VRBO's code for hyper-cleaning (mnist_exp.py): spider_epoch 3, hessian_q 3
-    "vrbo": ("spider.vrbo", False, {"T": 3, "Q": 3, "period": 3, "batch": None}),
+    "vrbo": (
+        "spider.vrbo",
+        False,
+        {"T": 3, "Q": 3, "period": 3, "batch": None, "variant": "paper"}
+        | {"outer_momentum": 0.0, "upper_batch": None},
+    ),
     "srba": ("spider.srba", False, {"period": 100, "batch": None}),
     "saba": ("saba.saba", False, {"blocks": 64, "upper_blocks": None}),
     # the solvers offered to benchmark_bilevel (pull request 47): chances of .1 and .05

@@ -3,9 +3,10 @@ SRBA (Dagreou, Moreau, Vaiter, Ablin, AISTATS 2024, Algorithm 1) and SPABA (Chu,
 ICML 2024).
 
 Paper -> here, VRBO: alpha -> outer_lr, beta -> inner_lr, m + 1 -> T, q -> period, S_1 -> all the
-data, S_2 -> batch; eta and Q of its Neumann series -> eta and Q. SRBA: rho -> inner_lr (for y and
-v), gamma -> outer_lr, its period of q - 1 batches -> period. SPABA: PAGE's probability p -> chance,
-its step sizes of y, of the linear system and of x -> inner_lr, system_lr and outer_lr.
+data, S_2 -> batch, and for f upper_batch; eta and Q of its Neumann series -> eta and Q. SRBA: rho
+-> inner_lr (for y and v), gamma -> outer_lr, its period of q - 1 batches -> period. SPABA: PAGE's
+probability p -> chance, its step sizes of y, of the linear system and of x -> inner_lr, system_lr
+and outer_lr.
 
 At every `period`-th step the directions are those of all the data. Between these restarts they
 change by the difference of a batch's directions at this point and at the one before. SPABA restarts
@@ -18,7 +19,7 @@ what it says of a bound on v and of p, could not be read here.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, Fraction, Positive
+from bench.core.settings import Count, Fraction, Positive, Rate
 from bench.core.task import Batch
 from bench.numerics.directions import Point, cut, directions, happens
 
@@ -38,6 +39,8 @@ class VrboState(NamedTuple):
     y: Tensor
     d: Tensor  # the direction in x
     u: Tensor  # the direction in y
+    last_x: Tensor
+    velocity: Tensor  # of x
 
 
 def vrbo(
@@ -48,50 +51,74 @@ def vrbo(
     Q: Count = 3,
     period: Count = 3,
     batch: Count | None = None,
+    variant: Literal["paper", "code"] = "paper",
+    outer_momentum: Rate = 0.0,
+    upper_batch: Count | None = None,
 ) -> Algorithm:
     """VRBO, the variance-reduced bilevel optimiser: a double loop with SPIDER's estimator.
 
-    outer_lr: the step size of x. inner_lr, T: the size and the number of the steps on y. eta, Q:
-    the step size and the factors of the Neumann series. period: steps between restarts. batch: the
-    samples of a batch; None: all the data.
+    outer_lr, outer_momentum: the size and the momentum of the step on x. inner_lr, T: the size and
+    the number of the steps on y. eta, Q: the step size and the factors of the Neumann series.
+    period: steps between restarts. batch: the samples of a batch; None: all the data. upper_batch:
+    the samples of a batch of f; None: as batch.
+
+    variant: "code" is VRBO in BOME's release (hpo/data_cleaning.py): x moves after y, not before;
+    a restart sees batches as all else, and the difference between this x and the last is added to
+    it once more; and the series is eta r_Q + r_1 + ... + r_Q. Unlike there, g_xy is of the same
+    batch as g_yy. Its --iterations is T - 1.
 
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
     is conditioned; a larger Q mends this.
     """
 
+    def draw_batches(draw: Draw) -> tuple[Batch, Batch]:
+        return draw.f(upper_batch or batch), draw.g(batch)
+
     def estimates(o: Oracle, x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:
         """(g_y, hypergradient) of one batch each of f and g."""
-        f_x, r = o.grad_f(x, y, xi)
+        f_x, v_0 = o.grad_f(x, y, xi)
         g_y, products = o.linearise_g_y(x, y, zeta)
-        total = r
+        r, rest = v_0, []
         for _ in range(Q):
             r = r - eta * products.yy(r)
-            total = total + r
-        return g_y, f_x - products.xy(eta * total)
+            rest.append(r)
+        v_Q = eta * sum(rest, v_0) if variant == "paper" else sum(rest, eta * r)
+        return g_y, f_x - products.xy(v_Q)
+
+    def move(o: Oracle, x: Tensor, d: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        velocity = d if outer_momentum == 0 else outer_momentum * velocity + d
+        return o.project(x - outer_lr * velocity), velocity
 
     def step(o: Oracle, s: VrboState, draw: Draw) -> tuple[VrboState, dict[str, Tensor]]:
-        u, d = s.u, s.d
+        x, y, d, u, x_0, velocity = s
         if draw.step % period == 0:
-            u, d = estimates(o, s.x, s.y, draw.f(None), draw.g(None))
-        x, y = o.project(s.x - outer_lr * d), s.y
-        x_0, y_0 = s.x, s.y
+            whole = (draw.f(None), draw.g(None)) if variant == "paper" else draw_batches(draw)
+            u, d = estimates(o, x, y, *whole)
+        if variant == "paper":
+            x_0, (x, velocity) = x, move(o, x, d, velocity)
+
+        x_t, y_t = x_0, y  # the point before (x, y)
         for _ in range(T):
-            xi, zeta = draw.f(batch), draw.g(batch)
+            xi, zeta = draw_batches(draw)
             (g_1, h_1), (g_0, h_0) = (
-                estimates(o, *point, xi, zeta) for point in ((x, y), (x_0, y_0))
+                estimates(o, *point, xi, zeta) for point in ((x, y), (x_t, y_t))
             )
             u, d = u + g_1 - g_0, d + h_1 - h_0
-            x_0, y_0 = x, y
+            x_t, y_t = x, y
             y = o.project_y(y - inner_lr * u)
-        return VrboState(x, y, d, u), {"hypergrad_sq": d.square().sum()}
+
+        if variant == "code":
+            x_0, (x, velocity) = x, move(o, x, d, velocity)
+        return VrboState(x, y, d, u, x_0, velocity), {"hypergrad_sq": d.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> VrboState:
-        return VrboState(x, y, torch.zeros_like(x), torch.zeros_like(y))
+        return VrboState(x, y, torch.zeros_like(x), torch.zeros_like(y), x, torch.zeros_like(x))
 
     def cost(at: Moment) -> Cost:
-        estimate = Cost(grad_g=1, grad_f=1, jvp_g=1, hvp_g=Q)
-        inner = replace(estimate, batch=batch) * (2 * T)
-        return inner + estimate if at.step % period == 0 else inner
+        lower = Cost(grad_g=1, jvp_g=1, hvp_g=Q, batch=batch)
+        estimate = lower + Cost(grad_f=1, batch=upper_batch or batch)
+        restart = estimate if variant == "code" else Cost(grad_g=1, grad_f=1, jvp_g=1, hvp_g=Q)
+        return estimate * (2 * T) + restart if at.step % period == 0 else estimate * (2 * T)
 
     return Algorithm(init, step, cost=cost)
 

@@ -8,12 +8,13 @@ import math
 from collections import Counter
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Blocks, Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import BadSetting, Count, NonNegative, Positive
+from bench.core.settings import BadSetting, Count, NonNegative, Positive, Rate
 from bench.core.task import Batch
 from bench.numerics.descent import Descent
 
@@ -22,6 +23,7 @@ class State(NamedTuple):
     x: Tensor
     y: Tensor
     outer: Any
+    velocity: Any  # of y; () without a momentum
 
 
 def stocbio(
@@ -36,12 +38,14 @@ def stocbio(
     batches: Literal["drawn", "fixed"] = "drawn",
     batch: Count | None = None,
     inner_batch: Count | None = None,
+    inner_momentum: Rate = 0.0,
 ) -> Algorithm:
     """stocBiO, the stochastic bilevel optimiser.
 
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T: the size and the number of
-    the inner steps. eta, Q: the step size and the factors of the Neumann series. variant: "code" is
-    the released estimator eta r_0 + r_1 + ... + r_Q with r_0 the last of them, which overwrites the
+    the inner steps. inner_momentum: their momentum, which goes on from step to step, as in BOME's
+    release. eta, Q: the step size and the factors of the Neumann series. variant: "code" is the
+    released estimator eta r_0 + r_1 + ... + r_Q with r_0 the last of them, which overwrites the
     sum's first term and forgets to scale the rest (stocBiO.py, line 25).
 
     batch, inner_batch: the samples of a batch, and of an inner step's batch. None: all the data,
@@ -77,6 +81,9 @@ def stocbio(
             "algorithm.shrink=0 algorithm.inner_batch=null"
         )
 
+    def init(x: Tensor, y: Tensor) -> State:
+        return State(x, y, outer.init(x), torch.zeros_like(y) if inner_momentum else ())
+
     def draw_anew(draw: Draw) -> tuple[list[Batch], Batch, list[Batch], Batch]:
         """The batches of the inner steps, of F, of the factors and of G."""
         S = [draw.g(inner_batch or batch) for _ in range(T)]
@@ -90,11 +97,14 @@ def stocbio(
         return [S[t % len(S)] for t in range(T)], D_F, [D_H] * Q, D_G
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
-        x, y = s.x, o.start(s.y)
+        x, y, velocity = s.x, o.start(s.y), s.velocity
         S, D_F, D_H, D_G = draw_anew(draw) if batches == "drawn" else take_fixed(draw)
 
         for S_t in S:  # Algorithm 2, lines 4-7
-            y = o.project_y(y - inner_lr * o.g_y(x, y, S_t))
+            direction = o.g_y(x, y, S_t)
+            if inner_momentum:
+                direction = velocity = inner_momentum * velocity + direction
+            y = o.project_y(y - inner_lr * direction)
 
         f_x, v_0 = o.grad_f(x, y, D_F)  # lines 8-9
 
@@ -106,12 +116,12 @@ def stocbio(
 
         hypergrad = f_x - o.g_xy(x, y, D_G)(v_Q)  # line 12, equation (6)
         x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 13
-        return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
+        return State(o.project(x), y, memory, velocity), {"hypergrad_sq": hypergrad.square().sum()}
 
     cost = Cost(grad_g=T, batch=inner_batch or batch) + Cost(grad_f=1, jvp_g=1, batch=batch)
     for size, factors in Counter(sizes).items():
         cost += Cost(hvp_g=factors, batch=size)  # fixed parts have at most so many samples
-    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, cost=cost)
+    return Algorithm(init, step, cost=cost)
 
 
 def _parts(draw: Draw, side: Literal["upper", "lower"], size: int | None) -> Blocks:

@@ -33,6 +33,14 @@ def whole_series(x: Tensor, y: Tensor, batches: list[Batch]) -> Tensor:
     return ETA * (total + product)
 
 
+def released_series(x: Tensor, y: Tensor, batches: list[Batch]) -> Tensor:
+    """eta P_Q + P_1 + ... + P_Q, where P_q is the product of the first q factors."""
+    products = [EYE]
+    for rows in batches:
+        products.append(factor(x, y, rows) @ products[-1])
+    return ETA * products[-1] + torch.stack(products[1:]).sum(0)
+
+
 def cut_series(x: Tensor, y: Tensor, batches: list[Batch]) -> Tensor:
     """Q eta prod_{j <= p} (I - eta g_yy(B_j)), where p batches are given."""
     product = EYE
@@ -94,37 +102,82 @@ def test_double_momentum(
     bilevel.assert_same_path(task, ours, by_hand, names, steps=5, seed=SEED)
 
 
+Series = Callable[[Tensor, Tensor, list[Batch]], Tensor]
+
+
+def estimates(
+    x: Tensor, y: Tensor, xi: Batch, zeta: Batch, series: Series
+) -> tuple[Tensor, Tensor]:
+    """g_y and the hypergradient of one batch each; all factors of the series are of that of g."""
+    return at.g_y(x, y, zeta), hypergradient(x, y, xi, zeta, series(x, y, [zeta] * Q))
+
+
 @pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
 @pytest.mark.parametrize("period", [1, 2, 3])
 @pytest.mark.parametrize("T", [1, 3])
-def test_vrbo(T: int, period: int, case: str, batch: int | None) -> None:
+@pytest.mark.parametrize(("momentum", "above"), [(0.0, None), (0.6, 3)])
+def test_vrbo(
+    momentum: float, above: int | None, T: int, period: int, case: str, batch: int | None
+) -> None:
     """At k = 0, q, 2 q, ... the directions are those of all the data (lines 3 and 4). x moves along
     v_k (line 8); then for t = 0, ..., m both directions change by the difference of one batch's
     estimates at (x_{k+1}, y_t) and at the point before, which is (x_k, y_k) for t = 0, and y moves
-    (lines 9 to 16). The Neumann series is of that same batch of g."""
+    (lines 9 to 16)."""
     task = bilevel.CASES[case]()
-
-    def estimates(x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:
-        inverse = whole_series(x, y, [zeta] * Q)
-        return at.g_y(x, y, zeta), hypergradient(x, y, xi, zeta, inverse)
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         x, y, u, v = at.X0, at.Y0, at.Y0, at.X0
+        move = bilevel.HeavyBall(OUTER_LR, momentum)
         for k in range(5):
             draw = draws(k)
             if k in range(0, 5, period):
-                u, v = estimates(x, y, draw.f(), draw.g())
-            points = [(x, y), (at.in_x(task, x - OUTER_LR * v), y)]
+                u, v = estimates(x, y, draw.f(), draw.g(), whole_series)
+            points = [(x, y), (at.in_x(task, move(x, v)), y)]
             for _ in range(T):
-                xi, zeta = draw.f(batch), draw.g(batch)
-                (u_1, v_1), (u_0, v_0) = (estimates(*p, xi, zeta) for p in (points[-1], points[-2]))
+                xi, zeta = draw.f(above or batch), draw.g(batch)
+                (u_1, v_1), (u_0, v_0) = (
+                    estimates(*p, xi, zeta, whole_series) for p in (points[-1], points[-2])
+                )
                 u, v = u + (u_1 - u_0), v + (v_1 - v_0)
                 x, y = points[-1]
                 points.append((x, at.in_y(task, y - INNER_LR * u)))
             x, y = points[-1]
             yield x, y, v, u, v
 
-    method = vrbo(OUTER_LR, INNER_LR, ETA, T, Q, period, batch)
+    method = vrbo(
+        OUTER_LR, INNER_LR, ETA, T, Q, period, batch, outer_momentum=momentum, upper_batch=above
+    )
+    bilevel.assert_same_path(task, method, by_hand, ("x", "y", "d", "u"), steps=5)
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_vrbo_as_released_with_bome(period: int, case: str, batch: int | None) -> None:
+    """hpo/data_cleaning.py, lines 806 to 870: a restart is of batches; then the directions change
+    by the difference to the x before, also after a restart, y moves, and T - 1 times the directions
+    change by the difference to the y before and y moves; x moves last."""
+    task, T, above = bilevel.CASES[case](), 3, 4
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        x, x_old, y, u, v = at.X0, at.X0, at.Y0, at.Y0, at.X0
+        move = bilevel.HeavyBall(OUTER_LR, 0.6)
+        for k in range(5):
+            draw = draws(k)
+            if k in range(0, 5, period):
+                u, v = estimates(x, y, draw.f(above), draw.g(batch), released_series)
+            points = [(x_old, y), (x, y)]
+            for _ in range(T):
+                xi, zeta = draw.f(above), draw.g(batch)
+                (u_1, v_1), (u_0, v_0) = (
+                    estimates(*p, xi, zeta, released_series) for p in (points[-1], points[-2])
+                )
+                u, v = u + u_1 - u_0, v + v_1 - v_0
+                y = at.in_y(task, y - INNER_LR * u)
+                points.append((x, y))
+            x_old, x = x, at.in_x(task, move(x, v))
+            yield x, y, v, u, v
+
+    method = vrbo(OUTER_LR, INNER_LR, ETA, T, Q, period, batch, "code", 0.6, above)
     bilevel.assert_same_path(task, method, by_hand, ("x", "y", "d", "u"), steps=5)
 
 

@@ -42,18 +42,19 @@ def estimated(x: Tensor, y: Tensor, v_0: Tensor, D_H: list[Batch], variant: str)
 
 
 def path(
-    case: str, rule: str, variant: str, batches: Callable[[Draw], Batches]
+    case: str, rule: str, variant: str, batches: Callable[[Draw], Batches], momentum: float = 0.0
 ) -> Callable[[Callable[[int], Draw]], Iterator[tuple[Tensor, ...]]]:
-    """Algorithm 2 with these batches."""
+    """Algorithm 2 with these batches, and with this momentum of y, which is never reset."""
     task, (_, moves) = bilevel.CASES[case](), bilevel.OUTER[rule]
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         x, y, move = at.X0, at.Y0, moves()
+        descend = bilevel.HeavyBall(LR, momentum)
         for k in range(3):
             S, D_F, D_H, D_G = batches(draws(k))
             y = task.inner.start(y, None)
             for rows in S:
-                y = at.in_y(task, y - LR * at.g_y(x, y, rows))
+                y = at.in_y(task, descend(y, at.g_y(x, y, rows)))
             v = estimated(x, y, at.f_y(x, y, D_F), D_H, variant)
             found = at.f_x(x, y, D_F) - at.g_xy(x, y, D_G) @ v
             x = at.in_x(task, move(x, found))
@@ -80,6 +81,21 @@ def test_every_batch_is_drawn_anew(
         *bilevel.OUTER[rule][0], LR, ETA, T, Q, variant, batch=batch, inner_batch=inner_batch
     )
     by_hand = path(case, rule, variant, batches)
+    bilevel.assert_same_path(bilevel.CASES[case](), method, by_hand)
+
+
+@pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
+def test_the_inner_momentum_goes_on_from_step_to_step(case: str, batch: int | None) -> None:
+    """BOME's release has one SGD optimiser of y for all steps (hpo/data_cleaning.py, line 729)."""
+
+    def batches(draw: Draw) -> Batches:
+        S = [draw.g(batch) for _ in range(T)]
+        D_F, D_G = draw.f(batch), draw.g(batch)
+        return S, D_F, [draw.g(batch) for _ in range(Q)], D_G
+
+    outer = bilevel.OUTER["momentum"][0]
+    method = stocbio(*outer, LR, ETA, T, Q, "code", batch=batch, inner_momentum=0.6)
+    by_hand = path(case, "momentum", "code", batches, 0.6)
     bilevel.assert_same_path(bilevel.CASES[case](), method, by_hand)
 
 
