@@ -39,7 +39,7 @@ class VrboState(NamedTuple):
     y: Tensor
     d: Tensor  # the direction in x
     u: Tensor  # the direction in y
-    last_x: Tensor
+    last_x: Tensor  # x of the step before, which only the released form asks for
     velocity: Tensor  # of x
 
 
@@ -62,16 +62,18 @@ def vrbo(
     period: steps between restarts. batch: the samples of a batch; None: all the data. upper_batch:
     the samples of a batch of f; None: as batch.
 
-    variant: "code" is VRBO in BOME's release (hpo/data_cleaning.py): x moves after y, not before;
-    a restart sees batches as all else, and the difference between this x and the last is added to
-    it once more; and the series is eta r_Q + r_1 + ... + r_Q. Unlike there, g_xy is of the same
-    batch as g_yy. Its --iterations is T - 1.
+    variant: "code" is VRBO in BOME's release (hpo/data_cleaning.py), whose --iterations is T - 1.
+    It differs in four places: x moves after y, not before; a restart sees batches of the same sizes
+    as the other estimates; the difference between this x and the last is added also to a restart,
+    which has it already; and the series is eta r_Q + r_1 + ... + r_Q. Unlike there, g_xy is of the
+    same batch as g_yy.
 
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
     is conditioned; a larger Q mends this.
     """
 
     def draw_batches(draw: Draw) -> tuple[Batch, Batch]:
+        """One batch each of f and g."""
         return draw.f(upper_batch or batch), draw.g(batch)
 
     def estimates(o: Oracle, x: Tensor, y: Tensor, xi: Batch, zeta: Batch) -> tuple[Tensor, Tensor]:
@@ -86,19 +88,20 @@ def vrbo(
         return g_y, f_x - products.xy(v_Q)
 
     def move(o: Oracle, x: Tensor, d: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        """The next x and its velocity."""
         velocity = d if outer_momentum == 0 else outer_momentum * velocity + d
         return o.project(x - outer_lr * velocity), velocity
 
     def step(o: Oracle, s: VrboState, draw: Draw) -> tuple[VrboState, dict[str, Tensor]]:
         x, y, d, u, x_0, velocity = s
-        if draw.step % period == 0:
+        if draw.step % period == 0:  # Algorithm 2, lines 3 and 4
             whole = (draw.f(None), draw.g(None)) if variant == "paper" else draw_batches(draw)
             u, d = estimates(o, x, y, *whole)
-        if variant == "paper":
+        if variant == "paper":  # line 8
             x_0, (x, velocity) = x, move(o, x, d, velocity)
 
         x_t, y_t = x_0, y  # the point before (x, y)
-        for _ in range(T):
+        for _ in range(T):  # lines 9 to 16
             xi, zeta = draw_batches(draw)
             (g_1, h_1), (g_0, h_0) = (
                 estimates(o, *point, xi, zeta) for point in ((x, y), (x_t, y_t))
@@ -107,7 +110,7 @@ def vrbo(
             x_t, y_t = x, y
             y = o.project_y(y - inner_lr * u)
 
-        if variant == "code":
+        if variant == "code":  # line 8 comes last there
             x_0, (x, velocity) = x, move(o, x, d, velocity)
         return VrboState(x, y, d, u, x_0, velocity), {"hypergrad_sq": d.square().sum()}
 

@@ -43,10 +43,10 @@ def stocbio(
     """stocBiO, the stochastic bilevel optimiser.
 
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T: the size and the number of
-    the inner steps. inner_momentum: their momentum, which goes on from step to step, as in BOME's
-    release. eta, Q: the step size and the factors of the Neumann series. variant: "code" is the
-    released estimator eta r_0 + r_1 + ... + r_Q with r_0 the last of them, which overwrites the
-    sum's first term and forgets to scale the rest (stocBiO.py, line 25).
+    the inner steps. inner_momentum: their momentum, whose velocity is kept from one outer step to
+    the next, as in BOME's release. eta, Q: the step size and the factors of the Neumann series.
+    variant: "code" is the released estimator eta r_0 + r_1 + ... + r_Q with r_0 the last of them,
+    which overwrites the sum's first term and forgets to scale the rest (stocBiO.py, line 25).
 
     batch, inner_batch: the samples of a batch, and of an inner step's batch. None: all the data,
     which leaves no noise; for inner_batch: as batch. shrink: mu of Proposition 3, by which the
@@ -102,7 +102,7 @@ def stocbio(
 
         for S_t in S:  # Algorithm 2, lines 4-7
             direction = o.g_y(x, y, S_t)
-            if inner_momentum:
+            if inner_momentum:  # not in the paper
                 direction = velocity = inner_momentum * velocity + direction
             y = o.project_y(y - inner_lr * direction)
 
