@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from bench.reproduce import claims, slopes, statistics
 from bench.reproduce.claim_kinds import AnyClaim
 from bench.reproduce.claims import ClaimPart, Verdict
-from bench.reproduce.plan import PlannedRun, Run
+from bench.reproduce.plan import PlannedRun, RecordedPart, Run
 from bench.reproduce.points import Point
+from bench.reproduce.recorded import UNKNOWN
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import Metric, Published
 from bench.runs.folder import RunFolder
@@ -34,11 +35,15 @@ NOWHERE = RunFolder(Path(), "")
 
 
 def run(
-    seed: int, status: str = "done", others: float | None = 0.0, **curves: Sequence[float | None]
+    seed: int,
+    status: str = "done",
+    others: float | None = 0.0,
+    pace: float | None = 1.0,
+    **curves: Sequence[float | None],
 ) -> Run:
     """A run with these curves; row i is of step 10 i, after 20 i seconds, 30 i + 10 i calls.
 
-    others: how many cores were busy beside the run.
+    others: how many cores were busy beside the run. pace: that of its machine.
     """
     rows: list[dict[str, Any]] = [
         {"step": 10 * i, "cpu_seconds": 20.0 * i, "calls/grad_g": 30 * i, "calls/grad_f": 10 * i}
@@ -46,10 +51,9 @@ def run(
         for i, values in enumerate(zip(*curves.values()))
     ]
     job = PlannedRun(Point("paper", "", (), ()), seed, f"t/a/{seed}")
-    last, process = rows[-1] if rows else {}, {"others_cores": others}
-    found = Run(job, NOWHERE, {"status": status, "last": last, "process": process})
-    found.__dict__["history"] = rows  # as if read from its file
-    return found
+    process = {"others_cores": others, "pace_ms": pace}
+    summary = {"status": status, "last": rows[-1] if rows else {}, "process": process}
+    return Run(job, NOWHERE, summary, RecordedPart(rows, UNKNOWN))
 
 
 def ends(**last: Sequence[float]) -> list[Run]:
@@ -365,6 +369,28 @@ def test_the_seeds_without_a_disturbed_run_are_judged(claim: dict[str, Any]) -> 
     (whole,), (part,) = measured(claim, runs({})), measured(claim, runs({needed[-1]: 3, "D": 5}))
     assert part.values == pytest.approx(whole.values[:-1])
     assert part.expected == whole.expected - 1
+
+
+@pytest.mark.parametrize("claim", TIMED)
+def test_the_seeds_of_which_all_runs_are_of_one_speed_are_judged(claim: dict[str, Any]) -> None:
+    """Seeds may be of different machines, and a claim about one row compares no two runs."""
+    curve = [0.9, 0.5, 0.3, 0.2, 0.1]
+    needed = claimed(claim).needed_rows
+
+    def runs(slow: dict[str, int]) -> dict[str, list[Run]]:
+        return {
+            row: [
+                run(seed, pace=seed + 1.0 + 9.0 * (slow.get(row) == seed), loss=curve[skip:])
+                for seed in range(8)
+            ]
+            for row, skip in {"A": 1, "B": 0, "C": 0}.items()
+        }
+
+    (whole,), (part,) = measured(claim, runs({})), measured(claim, runs({needed[-1]: 3}))
+    left_out = int(len(set(needed)) > 1)
+    assert len(whole.values) == 8
+    assert part.values == pytest.approx(whole.values[: 8 - left_out])
+    assert part.expected == whole.expected - left_out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import time
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ def test_a_run_in_one_part_says_how_busy_the_machine_was_beside_it(
         spans.append(now.wall - since.wall)
         return 0.125
 
+    def pace() -> float:
+        return 1.5
+
     def begin(seed: int) -> None:
         with initialize_config_module("conf", version_base="1.3"):
             launch(
@@ -74,11 +78,12 @@ def test_a_run_in_one_part_says_how_busy_the_machine_was_beside_it(
                 )
             )  # fmt: skip
 
-    def said() -> dict[int, Any]:
+    def said(key: str = "others_cores") -> dict[int, Any]:
         found = [json.loads(file.read_text()) for file in tmp_path.rglob("summary.json")]
-        return {summary["seed"]: summary["process"]["others_cores"] for summary in found}
+        return {summary["seed"]: summary["process"][key] for summary in found}
 
     monkeypatch.setattr(machine, "others_cores", others)
+    monkeypatch.setattr(machine, "pace", pace)
     begin(0)
     assert said() == {0: 0.125}
     assert 0 < spans[0] < 60
@@ -95,6 +100,18 @@ def test_a_run_in_one_part_says_how_busy_the_machine_was_beside_it(
     assert said() == {0: 0.125}
     begin(1)
     assert said() == {0: 0.125, 1: None}
+    assert said("pace_ms") == {0: 1.5, 1: None}
+
+
+def test_the_pace_is_the_least_of_ten_tries_in_milliseconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A try that other work delays is longer, never shorter."""
+    spans = [0.5, 0.4, 0.3, 0.002, 0.3, 0.3, 0.3, 0.3, 0.3, 0.2]
+    moments = iter(accumulate(chain.from_iterable((1.0, span) for span in spans)))
+    monkeypatch.setattr(machine.time, "perf_counter", moments.__next__)
+    assert machine.pace() == pytest.approx(2.0)
+    assert next(moments, None) is None
 
 
 def spin(seconds: float) -> None:

@@ -1,5 +1,6 @@
 """Making an artifact's runs, next to another `reproduce run` that makes the same ones."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -135,6 +136,39 @@ def test_disturbed_runs_are_made_again_once(
     said = " ".join(capsys.readouterr().out.split())
     assert "4 finished runs had other work beside them" in said
     assert "--disturbed" in said
+
+
+def test_runs_of_a_slower_machine_are_made_again_until_all_are_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first those that are not like the newest; then the others, if this machine is a third."""
+    less = {
+        "kind": "below", "by": "us", "text": "A takes less time", "rows": ["A"], "than": ["L"],
+        "metric": "cpu_seconds",
+    }  # fmt: skip
+    rows = {"A": {"method": "bome"}, "L": {"method": "bome", "line": True}}
+    spec = ONE_RUN | {"rows": rows, "claims": {"less": less}}
+    for i, (row, pace) in enumerate({"A": 1.0, "L": 3.0}.items()):
+        for seed in range(3):
+            process = {"others_cores": 0.1, "pace_ms": pace if seed == 1 else 1.0}
+            ended(tmp_path, f"paper/{row}/-{seed}", 1.0, process=process)
+            os.utime(tmp_path / f"paper/{row}/-{seed}/summary.json", (i, i))
+    started: list[str] = []
+
+    def launch(jobs: Sequence[job_layer.Job], folder: Path, report: ReportEnd) -> None:
+        for job in jobs:
+            started.append(job.folder.name)
+            shutil.rmtree(tmp_path / job.folder.name)
+            process = {"others_cores": 0.0, "pace_ms": 9.0}
+            ended(tmp_path, job.folder.name, 1.0, process=process)
+            report(job)
+
+    monkeypatch.setattr(making, "Names", lambda root, extra: Named())
+    artifact = planned.artifact(**spec)
+    making.make_runs(
+        artifact, planned.BOOK, "short", tmp_path, [], Launcher(launch), disturbed=True
+    )
+    assert started == ["paper/A/-1", "paper/L/-1"]
 
 
 def test_the_time_of_files(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ MACHINE: dict[str, Any] = {
 }  # fmt: skip
 UNMADE = {
     "commits": [], "sources": [], "threads": [], "instructions": [], "devices": [],
-    "undisturbed": [], "outdated": False,
+    "undisturbed": [], "paces": [], "outdated": False,
 }  # fmt: skip
 LESS = {
     "kind": "below",
@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Path:
     ended(tmp_path, "paper/A/0.1-0", 0.5)
     ended(tmp_path, "paper/A/0.2-0", 0.25)
     ended(tmp_path, "paper/A/0.3-0", None, "diverged", reason="x is not finite")
-    ended(tmp_path, "paper/A/0.2-1", 0.25, process={"others_cores": 0.125})
+    ended(tmp_path, "paper/A/0.2-1", 0.25, process={"others_cores": 0.125, "pace_ms": 1.5})
     ended(tmp_path, "paper/A/0.2-3", 1 / 3, machine={"git": {"commit": "0123456789x", "dirty": 1}})
     ended(tmp_path, "paper/L/-1", 0.75, machine={"gpu": "A GPU", "git": None})
     ended(tmp_path, "paper/L/-2", 0.125, "diverged", reason="y is not finite",
@@ -136,6 +136,7 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
         "instructions": ["AVX2", None, "AVX2"],
         "devices": ["A CPU", None, "A CPU"],
         "undisturbed": [True, False, False],
+        "paces": [1.5, None, None],
         "outdated": False,
         "pending": None,
     }

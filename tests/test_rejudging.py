@@ -173,6 +173,18 @@ def test_times_of_runs_that_do_not_say_are_not_judged(measured: Record) -> None:
     assert found.verdict.word == "not enough runs"
 
 
+def test_times_of_machines_of_different_speed_are_not_judged(measured: Record) -> None:
+    content = measured.model_dump()
+    for row, paces in {"A": [1.0, 1.0, 1.6], "L": [1.5, None, 1.0]}.items():
+        content["rows"]["paper"][row]["paces"] = paces
+    (part,) = judged(Record.model_validate(content))["paper"]["fast"].parts
+    assert (part.values, part.expected) == ([0.0], 1)
+    content["rows"]["paper"]["A"]["devices"][0] = "Another CPU"
+    (part,) = judged(Record.model_validate(content))["paper"]["fast"].parts
+    assert (part.values, part.expected) == ([], 0)
+    assert judged(Record.model_validate(content))["paper"]["less"].verdict.word == "holds"
+
+
 def test_changes_of_verdicts_in_lines(measured: Record) -> None:
     before, after = judged(measured), judged(measured)
     assert list(rejudging.verdict_changes(before, after)) == []

@@ -30,6 +30,7 @@ from bench.reproduce.plan import TIMES, Run, metric_value
 from bench.reproduce.slopes import RunsOfRows, slope_parts
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
 from bench.reproduce.targets import costs_to_target, lead, log_ratio, target_phrase
+from bench.reproduce.timing import untimed_seeds
 
 VerdictWord = Literal["holds", "fails", "not enough runs", "outdated", "not run"]
 
@@ -93,15 +94,15 @@ def claim_parts(
 
     expected: the number of seeds. metrics: the metric of a name. published: row -> metric -> the
     paper's value. A value is nan where a run does not have what the claim asks for. A claim that
-    reads times has no values of the seeds at which others worked beside one of its runs: this tells
-    nothing of the methods, and the other seeds are judged.
+    reads times has no values of the seeds at which others worked beside one of its runs, or whose
+    runs were made on machines of different speed: such times tell nothing of the methods, and the
+    other seeds are judged.
     """
-    disturbed = disturbed_seeds(claim, runs)
+    untimed = untimed_seeds(claim, runs)
     runs = {
-        row: [run for run in some if run.planned.seed not in disturbed]
-        for row, some in runs.items()
+        row: [run for run in some if run.planned.seed not in untimed] for row, some in runs.items()
     }
-    expected -= len(disturbed)
+    expected -= len(untimed)
 
     def label(name: str) -> str:
         return metrics(name).label
@@ -227,14 +228,6 @@ def claim_parts(
                     yield part(what, values, low, high)
 
     return list(parts())
-
-
-def disturbed_seeds(claim: AnyClaim, runs: RunsOfRows) -> set[int]:
-    """The seeds at which others worked beside a run whose times the claim reads."""
-    if not any(name in TIMES for name in claim.metrics):
-        return set()
-    of_rows = [run for row in claim.needed_rows for run in runs.get(row, ())]
-    return {run.planned.seed for run in of_rows if run.summary is not None and not run.undisturbed}
 
 
 def asks_for_counts(claim: AnyClaim) -> bool:

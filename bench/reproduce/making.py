@@ -228,8 +228,9 @@ def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
     beside = disturbed_names(plan).intersection(run.planned.name for run in choice.runs(plan))
     if beside:
         out.print(
-            f"{len(beside)} finished runs had other work beside them, so that no claim reads "
-            "their times; reproduce run with --disturbed makes them again, one at a time"
+            f"{len(beside)} finished runs had other work beside them, or were made on a machine of "
+            "another speed, so that no claim reads their times; reproduce run with --disturbed "
+            "makes them again, one at a time"
         )
     out.print(
         f"next: reproduce check {plan.artifact.id} --budget {plan.budget}; "

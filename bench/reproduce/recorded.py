@@ -46,7 +46,10 @@ def recorded_run(found: Record, row: RowRecord, i: int) -> Run:
         "reason": row.reasons[i],
         "last": last,
         PEAK_MEMORY: peak,
-        "process": {"others_cores": 0.0 if alone else None},
+        "process": {
+            "others_cores": 0.0 if alone else None,
+            "pace_ms": row.paces[i] if row.paces else None,
+        },
     }
     history = history_rows(found.histories.get(job.name, {}))
     part = RecordedPart(history, recorded_circumstances(row, i))

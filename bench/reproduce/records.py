@@ -35,6 +35,7 @@ from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
+from bench.reproduce.timing import pace
 from bench.runs.files import is_number, read_small, write_whole
 
 MOST_BYTES = 20_000_000  # of a record
@@ -44,7 +45,8 @@ WORDING = ("text", "by", "source", "why", "failing")
 
 # the lists of a row that have an entry for each run; older records lack all but the first two
 LISTS = (
-    "status", "reasons", "undisturbed", "devices", "commits", "sources", "threads", "instructions",
+    "status", "reasons", "undisturbed", "paces", "devices", "commits", "sources", "threads",
+    "instructions",
 )  # fmt: skip
 
 
@@ -61,7 +63,8 @@ class RowRecord(FrozenModel):
     finite or not there. commits: the code's commit. sources: a digest of the code itself.
     instructions: the CPU's instruction set. devices: the GPU, or else the CPU. A run that was
     resumed under other conditions has all of them, such as "AVX2, AVX512". undisturbed: hardly any
-    other work was done beside the run. Records that are older than these lists have empty ones.
+    other work was done beside the run. paces: the milliseconds that a fixed piece of work took
+    where the run was made. Records that are older than these lists have empty ones.
     outdated: these are not the runs that the spec asks for today.
     """
 
@@ -82,6 +85,7 @@ class RowRecord(FrozenModel):
     instructions: list[str | None] = []
     devices: list[str | None] = []
     undisturbed: list[bool] = []
+    paces: list[float | None] = []
     outdated: bool = False
     pending: str | None = None
 
@@ -91,7 +95,7 @@ class RowRecord(FrozenModel):
         n = len(self.seeds)
         lists: dict[str, Sized] = {name: getattr(self, name) for name in ("runs", *LISTS)}
         for name, values in (lists | self.finals).items():
-            may_lack = name in LISTS[2:4] or (name in LISTS[4:] and not self.devices)
+            may_lack = name in LISTS[2:5] or (name in LISTS[5:] and not self.devices)
             if len(values) != n and (values or not may_lack):
                 raise ValueError(f"{name}: {len(values)} entries for {n} seeds")
         if not all(seed.bit_length() <= 64 for seed in self.seeds):
@@ -189,6 +193,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
             instructions=[join_known(c.instructions for c in some) for some in made],
             devices=[join_known(c.device for c in some) for some in made],
             undisturbed=[run.undisturbed for run in own],
+            paces=[pace(run) for run in own],
         )
     for variant in spec.variants:
         for name, entry in spec.rows.items():

@@ -75,7 +75,8 @@ def run(
         bool,
         typer.Option(
             "--disturbed",
-            help="also make runs again whose times a claim reads, and beside which others worked",
+            help="also make runs again whose times a claim reads and cannot compare: others worked "
+            "beside them, or they are of machines of different speed",
         ),
     ] = False,
     rows: Annotated[

@@ -96,6 +96,11 @@ class RunFolder:
         """The history's file, which need not exist."""
         return self.path / HISTORY
 
+    @property
+    def summary_file(self) -> Path:
+        """The summary's file, which need not exist."""
+        return self.path / SUMMARY
+
     def state(self) -> RunState:
         """What became of the run; raises BadSetting if its summary is damaged."""
         summary = self.summary()
@@ -113,7 +118,7 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """How the run ended; None if it has not. Raises BadSetting if the file is damaged."""
-        file = self.path / SUMMARY
+        file = self.summary_file
         if not os.path.lexists(file):
             return None
         check = partial(shapes.check_fields, fields=shapes.SUMMARY)

@@ -18,6 +18,7 @@ from bench.core.settings import BadSetting
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 PROC_STAT, STATUS = Path("/proc/stat"), Path("/proc/self/status")
+TRIES = 10  # of the piece of work that tells a machine's pace, of which each takes a millisecond
 SHORTEST = 0.25  # seconds, over which two ticks of a hundredth are less than a tenth of a core
 KEPT = {M_TRIM_THRESHOLD: 2**28, M_MMAP_THRESHOLD: 2**25}  # bytes kept in all, and of one tensor
 
@@ -151,6 +152,24 @@ def others_cores(since: Usage, now: Usage) -> float | None:
     if busy < 0.8 * own - 0.02:
         return None
     return max(0.0, busy - own) / wall
+
+
+def pace() -> float:
+    """How many milliseconds a fixed piece of work takes here: the least of several tries.
+
+    The work is a product of matrices, bound by arithmetic, and an exponential of many numbers,
+    bound by memory, on the CPU with this process's threads. Machines of one name may differ by
+    several times in this, such as virtual ones.
+    """
+    square = torch.full((256, 256), 0.5, dtype=torch.float32, device="cpu")
+    line = torch.full((2**19,), 0.5, dtype=torch.float32, device="cpu")
+    took = []
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        torch.mm(square, square)
+        torch.exp(line)
+        took.append(time.perf_counter() - began)
+    return 1e3 * min(took)
 
 
 def process_of_run() -> dict[str, float]:

@@ -39,7 +39,6 @@ class Recording:
         self.last: dict[str, Any] = {}
         self.standing = None if run.fresh else run.start
         self.saved = time.monotonic()
-        self.began = machine.usage() if run.fresh else None  # None: part of it was made before
         rows = () if run.fresh else run.folder.history()
         environment: dict[str, Any] = {}
         with suppress(BadSetting):  # a logger then has less to tell
@@ -48,6 +47,9 @@ class Recording:
             run.folder.name, run.config, run.folder.path, metric, rows, environment, alone=shown
         )
         self.logger: Logger = build(run.config["logger"], about)
+        # None: part of the run was made before, so that its times tell nothing
+        self.pace = machine.pace() if run.fresh else None
+        self.began = machine.usage() if run.fresh else None
 
     def add_row(self, values: dict[str, Any]) -> None:
         """Keep a new row."""
@@ -112,7 +114,11 @@ class Recording:
             "last": replace_nonfinite(self.last) if self.last else run.folder.history()[-1],
             "references": {} if references is None or diverged else references(),
             "peak_memory_mb": machine.peak_memory_mb(run.device),
-            "process": {**machine.process_of_run(), "others_cores": self.others_cores()},
+            "process": {
+                **machine.process_of_run(),
+                "others_cores": self.others_cores(),
+                "pace_ms": self.pace,
+            },
         }
         if environment.get("compile"):
             summary["compile_seconds"] = compile_seconds

@@ -1,0 +1,81 @@
+"""Which runs' times may be compared, and which are made again before they may."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.reproduce import timing
+from bench.reproduce.plan import Circumstances, PlannedRun, RecordedPart, Run
+from bench.reproduce.points import Point
+from bench.runs.files import write_json
+from bench.runs.folder import RunFolder
+from tests.test_records import MACHINE
+
+
+def recorded(pace: float | None, others: float | None = 0.0, device: str | None = "A CPU") -> Run:
+    """A run that a record has, of a machine of this pace, beside which others kept cores busy."""
+    job = PlannedRun(Point("paper", "A", (), ()), 1, "paper/A/-1")
+    summary = {"status": "done", "process": {"others_cores": others, "pace_ms": pace}}
+    part = RecordedPart((), Circumstances("c", "s", "1", "AVX2", device))
+    return Run(job, RunFolder(Path(), job.name), summary, part)
+
+
+def in_folder(root: Path, when: int, pace: float | None, device: str = "A CPU") -> Run:
+    """A run with a folder that ended at this time, in ns."""
+    job = PlannedRun(Point("paper", "A", (), ()), 1, f"paper/A/{when}")
+    folder, process = RunFolder(root, job.name), {"others_cores": 0.0, "pace_ms": pace}
+    folder.path.mkdir(parents=True)
+    summary: dict[str, Any] = {"status": "done", "reason": None, "last": {}, "process": process}
+    write_json(folder.path / "environment.json", MACHINE | {"cpu": device})
+    write_json(folder.summary_file, summary)
+    os.utime(folder.summary_file, ns=(when, when))
+    return Run(job, folder, summary)
+
+
+@pytest.mark.parametrize(
+    ("some", "expected"),
+    [
+        ([recorded(1.0)], True),
+        ([recorded(1.0), recorded(1.5), recorded(1.2)], True),
+        ([recorded(1.0), recorded(1.51)], False),
+        ([recorded(1.51), recorded(1.0)], False),
+        ([recorded(1.2), recorded(1.7), recorded(1.0)], False),
+        ([recorded(None), recorded(None)], True),  # as those of older records
+        ([recorded(None), recorded(1.0)], False),
+        ([recorded(1.0), recorded(1.0, device="Another CPU")], False),
+        ([recorded(None), recorded(None, device=None)], False),
+        ([recorded(1.0), recorded(1.0, others=0.3)], False),
+        ([recorded(1.0, others=None)], False),
+    ],
+)
+def test_whether_times_may_be_compared(some: list[Run], expected: bool) -> None:
+    assert timing.can_compare(some) is expected
+
+
+def test_the_device_is_that_of_the_runs_folder(tmp_path: Path) -> None:
+    one = in_folder(tmp_path, 1, 1.0)
+    assert timing.can_compare([one, in_folder(tmp_path, 2, 1.2)])
+    assert timing.can_compare([one, recorded(1.2)])
+    assert not timing.can_compare([one, in_folder(tmp_path, 3, 1.2, device="Another CPU")])
+
+
+def test_disturbed_runs_are_repeated_first() -> None:
+    fast, slow, busy = recorded(1.0), recorded(3.0), recorded(1.0, others=0.3)
+    assert timing.runs_to_repeat([fast, slow, busy]) == [busy]
+    assert timing.runs_to_repeat([fast, fast]) == []
+
+
+def test_runs_that_are_not_like_the_newest_are_repeated(tmp_path: Path) -> None:
+    """So that each run made again is one less, whichever machine makes it."""
+    old, older = in_folder(tmp_path, 5, 1.0), in_folder(tmp_path, 4, 1.1)
+    new, kept = in_folder(tmp_path, 9, 3.0), recorded(3.1)
+    assert timing.runs_to_repeat([old, new, older, kept]) == [old, older]
+    assert timing.runs_to_repeat([old, older, kept]) == [kept]
+    assert timing.runs_to_repeat([new, kept]) == []
+
+
+def test_all_are_repeated_where_none_has_a_folder() -> None:
+    fast, slow = recorded(1.0), recorded(3.0)
+    assert timing.runs_to_repeat([fast, slow]) == [fast, slow]
