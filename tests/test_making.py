@@ -141,7 +141,8 @@ def test_disturbed_runs_are_made_again_once(
 def test_runs_of_a_slower_machine_are_made_again_until_all_are_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At first those that are not like the newest; then the others, if this machine is a third."""
+    """The runs that are not like the newest come first, and then the newest, because this machine
+    is as fast as neither of the two before it."""
     less = {
         "kind": "below", "by": "us", "text": "A takes less time", "rows": ["A"], "than": ["L"],
         "metric": "cpu_seconds",

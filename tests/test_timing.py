@@ -68,7 +68,7 @@ def test_disturbed_runs_are_repeated_first() -> None:
 
 
 def test_runs_that_are_not_like_the_newest_are_repeated(tmp_path: Path) -> None:
-    """So that each run made again is one less, whichever machine makes it."""
+    """A run that was made again is the newest, so that it is kept when the command goes on."""
     old, older = in_folder(tmp_path, 5, 1.0), in_folder(tmp_path, 4, 1.1)
     new, kept = in_folder(tmp_path, 9, 3.0), recorded(3.1)
     assert timing.runs_to_repeat([old, new, older, kept]) == [old, older]

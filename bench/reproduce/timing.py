@@ -59,9 +59,9 @@ def have_one_speed(some: Sequence[Run]) -> bool:
 def runs_to_repeat(some: Sequence[Run]) -> list[Run]:
     """Those of one seed's ended runs that have to be made again before their times can be compared.
 
-    Disturbed runs come first. Where machines differ, these are the runs that are not like the
-    newest one that has a folder: made again on its machine, they are, and a command that was
-    interrupted goes on.
+    Disturbed runs come first. Where machines differ, the newest run that has a folder stands for
+    the machine in use, and the runs that are not like it are made again. A command that goes on
+    after an interrupt therefore keeps what it has made. Where no run has a folder, all are made.
     """
     disturbed = [run for run in some if not run.undisturbed]
     if disturbed or have_one_speed(some):
