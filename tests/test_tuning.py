@@ -1,6 +1,8 @@
 """`hydra/sweeper=optuna`: its space, what it finds, that it goes on after a kill, its refusals."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from bench.core.loop import run
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from bench.numerics.descent import descent
-from bench.runs import stop
+from bench.runs import exit_codes, lock, stop
 from bench.runs.files import read_json
 from bench.sweeps import pruning, search
 from bench.sweeps.space import Choice, Interval, Range, Space, parser, read_space
@@ -174,6 +176,98 @@ def test_it_goes_on_after_a_kill_as_if_nothing_had_been(
     killed.rename(tmp_path / "killed")
     main(*command)
     assert {file.parent.name for file in killed.rglob("summary.json")} == names
+
+
+def lines_of(journal: list[bytes], number: int) -> dict[str, int]:
+    """The kinds of lines that optuna's journal has of a trial, each with the last one's number."""
+    kinds = {4: "trial", 5: "value", 6: "end", 7: "row", 9: "rung"}
+    found, created = {}, -1
+    for k, line in enumerate(map(json.loads, journal)):
+        kind = kinds.get(line["op_code"], "")
+        created += kind == "trial"
+        if (created if kind == "trial" else line.get("trial_id")) == number:
+            found[kind] = k
+    return found
+
+
+def trials_of(root: Path) -> list[Any]:
+    """What optuna knows of the trials of the only search."""
+    storage = pruning.storage_of(folder(root) / "optuna.journal")
+    study = optuna.load_study(study_name=pruning.STUDY, storage=storage)
+    return [
+        (t.state, t.params, t.values, t.intermediate_values, t.system_attrs) for t in study.trials
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pruner", "number", "kind"),
+    [
+        ("none", 2, "trial"),
+        ("none", 2, "value"),
+        ("halving", 2, "trial"),
+        ("halving", 2, "row"),
+        ("halving", 2, "rung"),
+        ("hyperband", 2, "trial"),
+        ("hyperband", 3, "value"),
+        ("hyperband", 3, "row"),
+        ("hyperband", 3, "rung"),
+        ("hyperband", 4, "rung"),
+    ],
+)
+def test_cut_at_any_line_of_the_journal_it_makes_the_same_trials(
+    pruner: str,
+    number: int,
+    kind: str,
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """As a kill leaves it: no line after the given trial's last one of a kind; no later run."""
+    command = (
+        *SEARCH, "run.every=2", "algorithm.outer_lr=interval(0.01,0.1)", "algorithm.T=20,30,40",
+        "hydra.sweeper.n_trials=12", f"hydra.sweeper.pruner={pruner}",
+    )  # fmt: skip
+    assert main(*command).code == 0
+    runs = tmp_path / "runs"
+    found, known = read_json(folder(runs) / "sweep.summary.json")["runs"], trials_of(runs)
+    if kind == "rung":  # the pruner has decided, in one case each
+        assert found[number]["status"] == {2: "pruned", 3: "pruned", 4: "done"}[number]
+    file = folder(runs) / "optuna.journal"
+    journal = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(journal[: lines_of(journal, number)[kind] + 1]))
+    for later in found[number + 1 :]:
+        shutil.rmtree(runs / later["name"])
+    again = main(*command)
+    assert again.code == 0, again.err
+    ended = {"done": "done", "skipped": "done", "pruned": "pruned"}
+    there = read_json(folder(runs) / "sweep.summary.json")["runs"]
+    assert [(r["name"], ended[r["status"]]) for r in there] == [
+        (r["name"], r["status"]) for r in found
+    ]
+    assert trials_of(runs) == known
+
+
+def test_a_journal_that_someone_has_open_is_not_written_anew(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """A job of SLURM may still make a run of a search that was killed."""
+    command = (
+        *SEARCH, "run.every=2", "algorithm.outer_lr=interval(0.01,0.1)",
+        "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=hyperband",
+    )  # fmt: skip
+    assert main(*command).code == 0
+    runs = tmp_path / "runs"
+    file = folder(runs) / "optuna.journal"
+    journal = file.read_bytes().splitlines(keepends=True)
+    cut = b"".join(journal[: lines_of(journal, 2)["row"] + 1])
+    file.write_bytes(cut)
+    last = runs / read_json(folder(runs) / "sweep.summary.json")["runs"][2]["name"]
+    (last / "summary.json").unlink()
+    with lock.hold(last):
+        assert main(*command).code == exit_codes.PUT_OFF
+    assert file.read_bytes().startswith(cut)
+    assert main(*command).code == 0
+    assert not file.read_bytes().startswith(cut)
 
 
 def by_step(words: str) -> float:

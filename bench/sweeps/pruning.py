@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import warnings
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,8 +75,8 @@ class Watch:
             self.open = storage, open_study(storage, self.pruning)
         storage, study = self.open
         known = storage.get_trial(self.trial).last_step
-        for row in rows:
-            if row["step"] > 0 and (known is None or row["step"] > known):
+        for row in rows:  # but the run's end, after which there is nothing to stop
+            if (known or 0) < row["step"] < self.pruning.last:
                 value = row.get(self.metric)
                 shown = math.nan if value is None else float(value)
                 storage.set_trial_intermediate_value(self.trial, row["step"], shown)
@@ -122,6 +123,34 @@ def mend(journal: Path) -> None:
         whole = text.rfind(b"\n") + 1
         if whole < len(text):
             os.truncate(journal, whole)
+
+
+def forget_unfinished(
+    journal: Path, pruning: Pruning, direction: Direction, wanted: Set[str]
+) -> None:
+    """Write the journal anew: as if each trial without an end had not been begun.
+
+    Such a trial keeps its values alone, so that the rows of its run are told once more and the
+    pruner decides as if they were new. One that was killed before it had all its values is left
+    out, so that the next one has its number. Nobody else may have the journal open.
+
+    wanted: the settings of which a trial has values.
+    """
+    from optuna.trial import TrialState, create_trial
+
+    kept = []
+    for trial in open_study(storage_of(journal), pruning).get_trials():
+        if trial.params.keys() != wanted:
+            continue
+        if not trial.state.is_finished():
+            trial = create_trial(
+                state=TrialState.RUNNING, params=trial.params, distributions=trial.distributions
+            )
+        kept.append(trial)
+    new = journal.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    open_study(storage_of(new), pruning, direction).add_trials(kept)
+    new.replace(journal)
 
 
 def storage_of(journal: Path) -> "JournalStorage":

@@ -33,6 +33,7 @@ from bench.sweeps.pruning import (
     Direction,
     Pruning,
     Watch,
+    forget_unfinished,
     mend,
     open_study,
     storage_of,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.samplers import BaseSampler
     from optuna.storages import JournalStorage
+    from optuna.trial import FrozenTrial
 
 Sampler = Literal["tpe", "random"]
 JOURNAL = "optuna.journal"
@@ -108,19 +110,31 @@ class Search:
     def open(self) -> None:
         """Open the journal, and take over the trials that an earlier process has left."""
         mend(self.journal)
+        self.read_journal()
+        known = self.study.get_trials(deepcopy=False)
+        left = [trial for trial in known if not trial.state.is_finished()]
+        if left and not self.someone_makes(left):
+            wanted = self.space.parts.keys()
+            forget_unfinished(self.journal, self.pruning, self.aim.direction, wanted)
+            self.read_journal()
+
+    def read_journal(self) -> None:
+        """Take what optuna knows from the journal, which is made if it is not there."""
         self.storage: JournalStorage = storage_of(self.journal)
         self.study: Study = open_study(self.storage, self.pruning, self.aim.direction)
 
+    def someone_makes(self, left: Sequence["FrozenTrial"]) -> bool:
+        """Whether another process, such as a job of SLURM, makes a run of these trials now."""
+        whole = [known for known in left if known.params.keys() == self.space.parts.keys()]
+        trials = [self.trial(known.number, known.params) for known in whole]
+        return any(run.folder and run.folder.owner() for trial in trials for run in trial.runs)
+
     def make(self) -> None:
         """Make trials until there are as many as asked for."""
-        from optuna.trial import TrialState
-
         left = []
         for known in self.study.get_trials(deepcopy=False):
-            if known.params.keys() != self.space.parts.keys():  # killed while it was asked for
-                if not known.state.is_finished():
-                    self.study.tell(known.number, state=TrialState.FAIL)
-                continue
+            if known.params.keys() != self.space.parts.keys():
+                continue  # a kill cut it short while others were made, or in an earlier version
             trial = self.trial(known.number, known.params)
             self.trials.append(trial)
             if known.state.is_finished():
@@ -197,13 +211,15 @@ class Search:
         known: dict[int, sweep.Outcome] = {}
         for k, (trial, run) in enumerate(wanted):
             outcome = sweep.earlier_outcome(run)
-            if outcome is not None or run.config is None or run.folder is None:
-                assert outcome is not None
-                known[k] = outcome
-                continue
             watch = None
             if self.settings["pruner"] != "none" and run is trial.runs[0]:
                 watch = Watch(self.journal, trial.id, self.aim.metric, self.pruning)
+            if outcome is not None or run.config is None or run.folder is None:
+                assert outcome is not None
+                known[k] = outcome
+                if watch is not None and run.folder is not None:
+                    watch(run.folder)  # so that the pruner knows the rows of a run that is there
+                continue
             note = notes / f"{trial.number}-{k}.json"
             job = Job(run.config, run.folder, note, since=self.begun, watch=watch)
             jobs.setdefault(run.folder.name, job)
