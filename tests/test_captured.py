@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bench.compiled.calls import Call, Captured, loop_steps, trace
-from bench.compiled.symbols import NoGraph
+from bench.compiled.symbols import CannotCompile
 from bench.core.task import Context
 from tasks.quadratic import quadratic
 from tests.test_algorithms import made
@@ -155,7 +155,7 @@ def test_after_a_failed_capture_the_process_tries_no_other(cuda: Cuda) -> None:
         Captured(refused, inputs)  # type: ignore[arg-type]
     assert cuda.current is before
     assert before not in calls
-    with pytest.raises(NoGraph, match="an earlier capture of this process has failed"):
+    with pytest.raises(CannotCompile, match="an earlier capture of this process has failed"):
         Captured(refused, inputs)  # type: ignore[arg-type]
     assert len(calls) == 4
 

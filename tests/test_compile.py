@@ -17,7 +17,7 @@ from algorithms.bilevel.bome import bome
 from algorithms.bilevel.soba import soba
 from bench.compiled import traced
 from bench.compiled.calls import Call, compile_by_torch, compile_graph, compiler_knows, loop_steps
-from bench.compiled.symbols import At, NoGraph
+from bench.compiled.symbols import At, CannotCompile, NoGraph
 from bench.compiled.traced import Compiled, record
 from bench.contract import on_a_ball
 from bench.core.algorithm import Algorithm
@@ -26,7 +26,8 @@ from bench.core.loop import Standing, Taken, advance, first, run, take_plainly
 from bench.core.oracle import Oracle
 from bench.core.task import Context, Task
 from bench.numerics.descent import adam, gd
-from bench.runs import opening
+from bench.runs import exit_codes, opening
+from bench.runs.folder import RunFolder
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.online_oscillation import online_oscillation
@@ -176,7 +177,7 @@ def test_torch_asks_so_while_it_compiles_and_no_longer(monkeypatch: pytest.Monke
         raise ValueError("enough")
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", fails)
-    with pytest.raises(NoGraph, match=r"torch cannot compile it \(enough\)"):
+    with pytest.raises(CannotCompile, match=r"torch cannot compile it \(enough\)"):
         compile_graph(torch.fx.symbolic_trace(torch.nn.Identity()), 1, [torch.zeros(2)])
     assert during == [compiler_knows]
     assert cpu_vec_isa.VecISA.check_build is before
@@ -320,10 +321,11 @@ class Uncompiled(Compiled):
     """In place of compiled steps: plain ones, and none from step `most` on."""
 
     most = 10
+    why: BaseException = NoGraph("its steps are strange")
 
     def __call__(self, s: Standing, many: int) -> Taken:
         if s.step >= self.most:
-            raise NoGraph("its steps are strange")
+            raise self.why
         return take_plainly(self.task, self.algorithm, self.seed)(s, many)
 
 
@@ -358,3 +360,43 @@ def test_a_long_run_without_a_graph_takes_plain_steps(
         assert json.loads((folder / "environment.json").read_text())["compile"] is False
         assert json.loads((folder / "summary.json").read_text())["last"]["step"] == 20
     assert len((folder / "history.jsonl").read_text().splitlines()) == 5  # each row once
+
+
+def test_a_run_whose_graphs_end_is_not_said_to_have_failed(
+    main: Main,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kill before the plain steps would leave the note, and the same command would stop there."""
+    left: list[Any] = []
+    monkeypatch.setattr(RunFolder, "leave", lambda *what, **more: left.append(what))
+    monkeypatch.setattr(opening, "LONG", 20)
+    monkeypatch.setattr(traced, "Compiled", Uncompiled)
+    assert main("task=toy_coreset", "run.steps=20", "run.every=5").code == 0
+    assert left == []
+
+
+def test_a_run_that_was_begun_compiled_is_kept_where_torch_cannot_compile(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The steps that it has taken are good ones, and it goes on with them where torch can."""
+    toy = ("task=toy_coreset", "run.steps=20", "run.every=5", "run.checkpoint=0")
+    monkeypatch.setattr(opening, "LONG", 20)
+    monkeypatch.setattr(traced, "Compiled", Uncompiled)
+    monkeypatch.setattr(Uncompiled, "why", KeyboardInterrupt())
+    assert main(*toy).code == exit_codes.INTERRUPTED
+    (folder,) = (tmp_path / "runs" / "toy_coreset" / "bome").iterdir()
+    kept = {file: (folder / file).read_bytes() for file in ("checkpoint.pt", "history.jsonl")}
+    monkeypatch.setattr(Uncompiled, "why", CannotCompile("torch cannot compile it (no compiler)"))
+    for more in ((), ("run.compile=true",)):
+        said = main(*toy, *more)
+        assert (said.code, said.err.count("begun compiled")) == (exit_codes.REFUSED, 1)
+        assert "and here torch cannot compile it (no compiler): the same command" in said.err
+        assert {file: (folder / file).read_bytes() for file in kept} == kept
+        assert not (folder / "status.json").exists()
+    monkeypatch.setattr(Uncompiled, "most", 20)
+    assert main(*toy).code == 0
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["compile"] is True
+    assert [entry["step"] for entry in environment["continued"]] == [10, 10, 10]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.gpu import pack, state
+from scripts.gpu import pack, run, state
 from scripts.gpu.state import Broken, Saver, collect, progress
 from tests.conftest import ROOT
 
@@ -163,6 +163,32 @@ def test_nothing_came_back(tmp_path: Path) -> None:
         collect(tmp_path, places(tmp_path / "home"))
 
 
+def test_a_file_that_has_just_gone_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run that goes on removes the note of why it stopped."""
+    going(tmp_path / "runs", "a/b/01", 4)
+    status = tmp_path / "runs/a/b/01/status.json"
+    status.write_text("{}")
+    kept, read = tmp_path / "kept", Path.read_bytes
+    kept.write_text("kept")
+
+    def read_and_remove(path: Path) -> bytes:
+        content = read(path)
+        status.unlink(missing_ok=True)
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_and_remove)
+        content = state.archive([(status, "runs/a/b/01/status.json"), (kept, "results/kept")])
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        assert tar.getnames() == ["results/kept"]
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "files_of", lambda *rest: [(status, "runs/a/b/01/status.json")])
+        saver(tmp_path).save()
+    assert not (tmp_path / "out/going.tar.gz").exists()
+
+
 WORK = """
 import json, pathlib, sys, time, os
 runs = pathlib.Path(sys.argv[sys.argv.index("--root") + 1])
@@ -185,8 +211,8 @@ for run in range(6):
 """
 
 
-def packed(where: Path, root: Path) -> Path:
-    """A pack whose work is the stand-in."""
+def packed(where: Path, root: Path, results: Path | None = None) -> Path:
+    """A pack whose work is the stand-in, with the checks of these results."""
     where.mkdir()
     stub = where / "work.py"
     stub.write_text(WORK)
@@ -194,10 +220,60 @@ def packed(where: Path, root: Path) -> Path:
     for name in ("scripts/__init__.py", "scripts/gpu/__init__.py"):
         names[name] = ROOT / name
     (where / "code.tar.gz").write_bytes(state.archive((path, name) for name, path in names.items()))
-    pack.pack_state(where, root, root, [])
+    pack.pack_state(where, root, results or root, [])
     for name, to in (("run.py", "start.py"), ("state.py", "state.py")):
         (where / to).write_text((ROOT / "scripts/gpu" / name).read_text())
     return where
+
+
+def test_only_results_that_were_made_there_go_back(tmp_path: Path) -> None:
+    """Two calls with one pack, and one with the next: a result that a pack has brought does not go
+    back over a newer one; one that was made there does with each call, and no pack replaces it."""
+    root, results, work = tmp_path / "home/runs", tmp_path / "home/results", tmp_path / "work"
+    there, derived = work / "results/gpu", work / "data/derived"
+    root.mkdir(parents=True)
+    (results / "gpu").mkdir(parents=True)
+    for name in ("operations", "tasks"):
+        (results / f"gpu/{name}.json").write_text(f"old {name}")
+
+    def called(pack_: Path, out: Path) -> Saver:
+        known, brought = run.unpack(pack_, work)
+        more = {"results": work / "results", "derived": derived}
+        return Saver(out, work / "runs", more, known, brought)
+
+    first = packed(tmp_path / "pack", root, results)
+    (first / "derived").mkdir()
+    (first / "derived/start.pt").write_text("derived at home")
+    (results / "gpu/operations.json").write_text("made at home meanwhile")
+    made = called(first, tmp_path / "one")
+    made.save()
+    assert not (tmp_path / "one/more.tar.gz").exists()
+    (there / "tasks.json").write_text("old tasks and more")
+    (derived / "other.pt").write_text("derived there")
+    made.save()
+    called(first, tmp_path / "two").save()
+    for out in ("one", "two"):
+        back = names(tmp_path / out / "more.tar.gz")
+        assert back == {"results/gpu/tasks.json", "derived/other.pt"}
+    collect(tmp_path / "two", places(tmp_path / "home"))
+    assert (results / "gpu/operations.json").read_text() == "made at home meanwhile"
+    assert (results / "gpu/tasks.json").read_text() == "old tasks and more"
+    called(packed(tmp_path / "next", root, results), tmp_path / "three").save()
+    assert (there / "operations.json").read_text() == "made at home meanwhile"
+    assert names(tmp_path / "three/more.tar.gz") == {"derived/other.pt"}
+
+
+def test_a_pack_that_was_cut_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended(tmp_path / "runs", "a/b/01")
+    made = packed(tmp_path / "pack", tmp_path / "runs")
+    content = (made / "runs.tar.gz").read_bytes()
+    (made / "runs.tar.gz").write_bytes(content[: len(content) // 2])
+    options = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+    monkeypatch.setattr(sys, "argv", ["run", str(made), *options])
+    assert run.main() == 2
+    assert capsys.readouterr().err.startswith(f"gpu.run: {made}: ")
 
 
 def start(where: Path, made: Path) -> "subprocess.Popen[bytes]":

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from bench.reproduce import speed
 from scripts.gpu import work
+from tests import planned
 from tests.conftest import ROOT
 
 
@@ -115,6 +117,33 @@ def test_the_list_comes_after_the_checks(tmp_path: Path) -> None:
     items = work.items_of(entries)
     assert [item.name for item in items[:4]] == ["tasks", "algorithms", "bome/table1", "f2obo/fig1"]
     assert items[2].about == "bome/table1 at gpu: 2 claims, 3.5 minutes"
+
+
+def test_an_artifact_is_done_when_each_of_its_runs_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`reproduce run` exits 1 where a run has diverged, and where one raised and has not ended."""
+    rows = {"A": {"method": "bome"}, "B": {"method": "itd"}}
+    made = planned.artifact(grid=None, select=None, variants={"paper": {}}, rows=rows)
+    monkeypatch.setattr(work, "load_book", lambda: replace(planned.BOOK, artifacts={"p/a": made}))
+    monkeypatch.setattr(work, "Names", lambda root: planned.Known())
+    monkeypatch.setattr(work, "python", lambda *rest: [sys.executable, "-c", "exit(1)"])
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+    entry = {"name": "p/a", "id": "p/a", "budget": "smoke", "claims": 1, "minutes": 1.0}
+    whole, part = work.artifact(entry), work.artifact({**entry, "name": "p/a A", "rows": ["A"]})
+
+    def complete() -> list[bool]:
+        """Whether each is, after it was worked on; the next call is told the same."""
+        found = [item.work(settings) for item in (whole, part)]
+        assert [item.done(settings) for item in (whole, part)] == found
+        return found
+
+    assert complete() == [False, False]
+    planned.finish(tmp_path, "paper/A/-0", None, "diverged")
+    assert complete() == [False, True]
+    planned.finish(tmp_path, "paper/B/-0", 1.0)
+    assert complete() == [True, True]
 
 
 def test_every_kernel_has_a_floor(tmp_path: Path) -> None:

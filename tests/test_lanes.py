@@ -25,6 +25,7 @@ from bench.core.loop import Standing, advance
 from bench.core.settings import BadSetting, build
 from bench.core.task import Context
 from bench.runs import driver, lanes, launch, lock, machine, opening, stop
+from bench.sweeps import bundling, jobs
 
 Config = dict[str, Any]
 RATES = (0.3, 0.1, 1e200, 0.05)  # ends early, goes on, diverges, goes on
@@ -339,6 +340,68 @@ def test_a_failure_is_noted_in_every_lane_that_was_going(
         assert "in breaking" in status["traceback"]
     assert summary(ours[0])["status"] == "done"
     assert summary(ours[2])["status"] == "diverged"
+
+
+def test_lanes_that_have_no_graph_from_some_step_on_have_not_failed(
+    stand: type[Stand], configs: Configs
+) -> None:
+    """Two have ended by then; the others are refused, and go on by themselves."""
+
+    def breaking(step: int) -> None:
+        if step == 12:
+            raise NoGraph("it looks")
+
+    stand.breaks = breaking
+    ours = configs()
+    line = "vectorize=[algorithm.outer_lr]: it looks; write vectorize=[]"
+    assert performed(ours) == [
+        (0, "", ""), (1, "refused", line), (2, "", ""), (3, "refused", line),
+    ]  # fmt: skip
+    assert [launch.place(config).status_note() for config in ours] == [{}] * 4
+    for config in (ours[1], ours[3]):
+        assert launch.perform({**config, "vectorize": []}, quiet=True) == 0
+        (entry,) = launch.place(config).environment()["continued"]
+        assert entry["step"] == 10
+
+
+def test_lanes_that_become_too_large_are_halved_without_those_that_have_ended(
+    stand: type[Stand], configs: Configs
+) -> None:
+    def breaking(step: int) -> None:
+        if step == 12 and len(stand.made) == 2:
+            raise TooLarge("much")
+
+    stand.breaks = breaking
+    ours = configs()
+    assert performed(ours) == [(k, "", "") for k in range(4)]
+    own = [[lane.chosen.get("outer_lr") for lane in side.lanes] for side in stand.made]
+    assert own == [list(RATES), [0.1, 0.05], [None], [None]]
+    assert [rows(config)[-1]["step"] for config in ours] == [10, 20, 5, 20]
+
+
+def test_lanes_that_nobody_asked_for_fail_without_their_runs(
+    stand: type[Stand], configs: Configs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What broke may be of the lanes alone: each run that has not ended is made by itself."""
+
+    def breaking(step: int) -> None:
+        if step == 12:
+            raise ArithmeticError("bad luck")
+
+    stand.breaks = breaking
+    own = [
+        jobs.Job(config, launch.place(config), tmp_path / f"{k}.json", if_faster=True)
+        for k, config in enumerate(configs())
+    ]
+    together = own[0]._replace(others=tuple(own[1:]))
+    jobs.make_job(together)
+    assert "ArithmeticError: bad luck" in capsys.readouterr().err
+    assert [job.state().status for job in own] == ["done", "refused", "diverged", "refused"]
+    apart = bundling.take_apart(together)
+    assert [job.folder for job in apart] == [own[1].folder, own[3].folder]
+    for job in apart:
+        jobs.make_job(job)
+        assert job.state().status == "done"
 
 
 def test_an_interrupt_saves_what_was_going(stand: type[Stand], configs: Configs) -> None:

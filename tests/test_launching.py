@@ -18,7 +18,17 @@ from bench.core.loop import Standing, first
 from bench.core.settings import BadSetting
 from bench.core.task import Context, Ledger, Report, Task
 from bench.core.view import Heatmap, Histogram
-from bench.runs import driver, exit_codes, launch, lock, machine, opening, recording, stop
+from bench.runs import (
+    driver,
+    exit_codes,
+    history,
+    launch,
+    lock,
+    machine,
+    opening,
+    recording,
+    stop,
+)
 from bench.runs.files import read_json, write_json
 from bench.runs.folder import FILES, RunFolder, reason_of
 from bench.runs.history import History, read_rows
@@ -45,6 +55,14 @@ def composed() -> Config:
 def config(composed: Config, tmp_path: Path) -> Config:
     run = {**composed["run"], "root": str(tmp_path / "runs"), "checkpoint": 0.0}
     return {**composed, "run": run}
+
+
+def test_a_negative_seed_is_refused() -> None:
+    """A run's files with such a seed would be damaged ones."""
+    with initialize_config_module("conf", version_base="1.3"):
+        cfg = compose("config", ["task=toy_minimax", "seed=-1"])
+    with pytest.raises(BadSetting, match=r"^seed=-1: input should be greater than or equal to 0$"):
+        launch.resolve(cfg)
 
 
 def folder(config: Config) -> RunFolder:
@@ -428,6 +446,37 @@ def test_loggers_hear_of_rows_and_of_the_end(
     assert (about.metric, about.rows, about.alone) == ("distance", (), False)
     assert about.environment["threads"] == 1
     assert rest == [0, 3, 6, 7, 0]
+
+
+def test_a_run_of_any_number_of_rows_goes_on(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between rows, and before its summary: its rows are never there all at once."""
+    original, plain, heard = bench.core.loop.advance, recording.build, list[list[int]]()
+
+    def advance(task: Task, algorithm: Any, seed: int, s: Standing) -> Standing:
+        if s.step == 5:
+            raise KeyboardInterrupt
+        return original(task, algorithm, seed, s)
+
+    def build(node: Config, *given: Any) -> Any:
+        if "loggers" in node["_target_"]:
+            heard.append([row["step"] for row in given[0].rows])
+        return plain(node, *given)
+
+    monkeypatch.setattr(recording, "build", build)
+    monkeypatch.setattr(bench.core.loop, "advance", advance)
+    with pytest.raises(KeyboardInterrupt):
+        perform(config, quiet=True)
+    monkeypatch.setattr(bench.core.loop, "advance", original)
+    monkeypatch.setattr(history, "MOST_ROWS", 1)
+    assert perform(config, quiet=True) == 0
+    last = read_json(place(config).path / "summary.json")["last"]
+    (place(config).path / "summary.json").unlink()
+    assert perform(config, quiet=True) == 0
+    assert read_json(place(config).path / "summary.json")["last"] == last
+    assert last["step"] == 7
+    assert heard == [[], [0, 3], [0, 3, 6, 7]]
 
 
 # launchers, with jobs that only say what was done with them

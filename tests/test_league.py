@@ -214,6 +214,8 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
         ({"by": "value"}, {}, True),
         ({"most": 17}, {}, True),
         ({"cpu_seconds": 17.0}, {}, True),
+        ({"memory_gb": 17.0}, {}, True),
+        ({"memory_gb": 4.0}, {}, False),  # as records have it that were made before
         ({"trials": 17}, {}, True),
         ({"seeds": 17}, {}, True),
         ({}, {"metric": "other"}, True),
@@ -336,6 +338,27 @@ def test_a_cut_line_and_missing_runs_are_made_again_and_no_other(
     assert plain(file.read_text()) == plain(old.read_text())
 
 
+def test_memory_is_noted_before_each_row_if_it_has_grown(
+    entered: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it is known of a process that is killed, and the file has few lines of it."""
+    again = replace(entered, root=tmp_path / "runs", results=tmp_path)
+    work = again.work("easy", "soba")
+    peaks = iter([300, 300, 500, 500, 400, 400, 500, 600])
+    monkeypatch.setattr(trials.machine, "peak_of_process_kb", lambda: 1024 * next(peaks))
+    trials.make_missing(work, 1024 * 100.0)
+    found = [json.loads(line).get("memory_mb") for line in work.file.read_text().splitlines()]
+    assert found == [200.0, None, None, 400.0, *[None] * 5, 500.0, None]
+    assert trials.read_progress(work.file).memory_mb == 500.0
+
+
+def test_a_process_that_is_killed_after_its_last_row_adds_none(entered: League) -> None:
+    file = entered.file("easy", "soba")
+    before = file.read_text()
+    running.note_killed(entered, "easy", "soba", -9)
+    assert file.read_text() == before
+
+
 def test_a_damaged_line_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text(row(1, "limit").model_dump_json() + "\n{]\n")
     with pytest.raises(BadSetting, match="rows: line 2 is damaged: remove that line"):
@@ -428,7 +451,7 @@ def test_the_digest_of_a_method_is_of_its_code_settings_and_space(
     assert rules.method_digest(found) != digest
 
 
-def test_own_entries_are_of_todays_methods(tmp_path: Path) -> None:
+def test_own_entries_are_of_todays_methods_and_rules(tmp_path: Path) -> None:
     for name in rules.track_names(rules.own_tracks()):
         track, found = (
             rules.read_track(name, rules.own_tracks()),
@@ -436,6 +459,7 @@ def test_own_entries_are_of_todays_methods(tmp_path: Path) -> None:
         )
         assert found is not None
         own = League(name, track, rules.own_tracks(), found, tmp_path, RESULTS, tmp_path)
+        running.check_targets(own)
         assert running.recorded(own) >= set(track.methods), f"reproduce league plan --track {name}"
 
 
@@ -649,7 +673,7 @@ def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
         "--tracks", str(tmp_path), "--results", str(results), "--method", "guest_slow",
     ]  # fmt: skip
     first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
-    while not (rows.is_file() and rows.read_text()):
+    while not (rows.is_file() and "key" in rows.read_text()):
         assert first.poll() is None
         time.sleep(0.05)
     first.kill()
@@ -659,6 +683,7 @@ def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
     time.sleep(1.0)  # a run takes .3 s or more
     assert rows.read_text() == before
     assert before.count("key") < 3
+    assert trials.read_progress(rows).memory_mb is not None
     again = [*command, "--method", "guest_killed"]
     done = subprocess.run(again, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -60,13 +60,11 @@ def test_a_run_in_one_part_says_how_busy_the_machine_was_beside_it(
 ) -> None:
     """A run that was stopped does not: nobody knows of the time before it went on."""
     spans = []
+    paces = iter([1.5, 1.75, 2.75, 2.5, 3.5])  # before and after the seeds 0 and 1, before seed 2
 
     def others(since: Usage, now: Usage) -> float:
         spans.append(now.wall - since.wall)
         return 0.125
-
-    def pace() -> float:
-        return 1.5
 
     def begin(seed: int) -> None:
         with initialize_config_module("conf", version_base="1.3"):
@@ -83,10 +81,11 @@ def test_a_run_in_one_part_says_how_busy_the_machine_was_beside_it(
         return {summary["seed"]: summary["process"][key] for summary in found}
 
     monkeypatch.setattr(machine, "others_cores", others)
-    monkeypatch.setattr(machine, "pace", pace)
+    monkeypatch.setattr(machine, "pace", paces.__next__)
     begin(0)
     assert said() == {0: 0.125}
     assert 0 < spans[0] < 60
+    begin(1)
     asked = iter([False, False, False, True])
 
     def interrupt() -> None:
@@ -96,11 +95,12 @@ def test_a_run_in_one_part_says_how_busy_the_machine_was_beside_it(
     with monkeypatch.context() as stopping:
         stopping.setattr(stop, "raise_if_asked", interrupt)
         with pytest.raises((KeyboardInterrupt, SystemExit)):
-            begin(1)
-    assert said() == {0: 0.125}
-    begin(1)
-    assert said() == {0: 0.125, 1: None}
-    assert said("pace_ms") == {0: 1.5, 1: None}
+            begin(2)
+    assert said() == {0: 0.125, 1: 0.125}
+    begin(2)
+    assert said() == {0: 0.125, 1: 0.125, 2: None}
+    assert said("pace_ms") == {0: 1.5, 1: 2.5, 2: None}
+    assert next(paces, None) is None
 
 
 def test_the_pace_is_the_least_of_ten_tries_in_milliseconds(

@@ -273,6 +273,8 @@ def test_a_record_is_extended_by_the_runs_that_are_there(record: Record, tmp_pat
     assert found.hardware == record.hardware
     assert found.run_seconds == record.run_seconds + 6 * 8.0
     assert found.commits == record.commits
+    again = records.make_record(planned(new, found), BOOK, found)  # nothing is new
+    assert again.run_seconds == pytest.approx(found.run_seconds)
 
 
 def test_a_seed_is_added_without_making_the_others(record: Record, tmp_path: Path) -> None:

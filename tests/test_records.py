@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from bench.core.settings import BadSetting
-from bench.reproduce import circumstances, durations, records, rejudging, specs
+from bench.reproduce import circumstances, durations, records, rejudging, specs, spending
 from bench.reproduce.plan import PlannedRun, Run
 from bench.reproduce.points import Point
 from bench.reproduce.specs import Artifact
@@ -307,7 +307,7 @@ def test_the_seconds_of_all_runs_are_summed_to_two_digits(tmp_path: Path) -> Non
 def test_the_time_of_a_run_is_its_own_or_its_share(last: Any, seconds: float) -> None:
     job = PlannedRun(Point("paper", "A", (), ()), 0, "n")
     one = Run(job, Path(), None if last is None else {"last": last})
-    assert records.step_seconds(one) == seconds
+    assert spending.step_seconds(one) == seconds
 
 
 def test_finals_are_every_name_of_any_run_to_nine_digits() -> None:
@@ -510,7 +510,7 @@ def test_what_it_costs_is_measured_or_estimated(measured: records.Record) -> Non
     )
     assert durations.describe_cost(entry, "short", whole, 2.0) == "70 s (measured)"
     before = whole.model_copy(update={"process_seconds": None, "startup_seconds": None})
-    assert durations.recorded_run_count(before) == 18
+    assert spending.recorded_run_count(before) == 18
     assert durations.describe_cost(entry, "short", before, 2.0) == "~ 1.67 min"
     assert durations.describe_cost(entry, "short", measured, 2.0) == "~ 4 min"
     assert durations.describe_cost(entry, "short", None, 2.0) == "~ 4 min"
@@ -540,3 +540,20 @@ def test_the_processes_of_all_runs_are_summed_where_all_are_known(root: Path) ->
 )  # fmt: skip
 def test_durations(seconds: float, expected: str) -> None:
     assert durations.format_duration(seconds) == expected
+
+
+def test_counts_of_runs_that_a_target_or_a_clock_ends_are_no_settings() -> None:
+    """Where all counts are the same there is nothing to test only if the settings fix them."""
+    claim = {"kind": "below", "by": "us", "text": "t", "rows": ["A"], "than": ["L"]}
+
+    def counts(metric: str, **setting: Any) -> bool:
+        entry = artifact(claims={"fewer": {**claim, "metric": metric}}, **setting)
+        fewer = entry.spec.claims["fewer"]
+        (part,) = records.parts_at_budget(fewer, entry, "short", BOOK, {})
+        return part.counts
+
+    assert counts("calls")
+    assert not counts("loss")
+    for early in ({"run.until": "loss"}, {"run.cpu_seconds": 1.0}, {"run.seconds": 1.0}):
+        assert not counts("calls", set=early)
+    assert counts("calls", set={"run.cpu_seconds": None, "run.steps": 3})

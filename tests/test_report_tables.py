@@ -290,7 +290,7 @@ def test_the_table_of_claims() -> None:
         ["fails", "it fails", "paper: table 1", "code", "fails!", "conjecture: It is slow."],
         ["not run", "it not run", "us", "code", "not run!", ""],
     ]
-    assert found.note.startswith("A claim holds if a one-sided test says at 2.5% that the values")
+    assert found.note.startswith("A claim holds if a one-sided test says at 2.5% that the mean")
 
 
 def test_the_power_stands_beside_the_statistic() -> None:

@@ -26,7 +26,7 @@ from bench.core.settings import BadSetting
 from bench.core.task import Best
 from bench.reproduce.histories import thin_rows
 from bench.runs import checkpoint
-from bench.runs.environment import differences, environment_of, processor, shares_time
+from bench.runs.environment import cores, differences, environment_of, processor, shares_time
 from bench.runs.files import (
     read_json,
     read_yaml,
@@ -396,6 +396,17 @@ def test_the_processor_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert processor.__wrapped__() == "a processor"
     monkeypatch.setattr(platform, "processor", lambda: "")
     assert processor.__wrapped__() == platform.machine() != ""
+
+
+def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system does not say which, as on macOS, all that there are count."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4, 5}, raising=False)
+    assert cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == 12
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1
 
 
 def test_what_changed_between_two_environments() -> None:

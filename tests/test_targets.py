@@ -8,7 +8,7 @@ import pytest
 
 from bench.reproduce import claims, targets
 from bench.reproduce.plan import Run
-from tests.test_claims import INF, NAN, check, claimed, measured, run
+from tests.test_claims import INF, NAN, check, claimed, measured, run, unfinished
 
 FIRST = {"kind": "first", "metric": "accuracy", "rows": ["A"], "than": ["B"], "on": "cpu_seconds"}
 
@@ -116,6 +116,18 @@ def test_a_run_that_has_not_ended_sets_no_target() -> None:
     assert targets.costs_to_target(claimed({**FIRST, "gain": 0.5}), rows, "higher")(fine).by == 20
 
 
+def test_a_seed_is_judged_when_all_runs_that_set_its_target_have_ended() -> None:
+    """C, which has not ended at seed 1, may set a target there that B never reaches."""
+    curve = [0.0, 1.0, 2.0]
+    runs = {row: [run(seed, accuracy=curve) for seed in (0, 1)] for row in "AB"}
+    claim = {**FIRST, "than": ["B", "C"]}
+    for last in ([run(0, accuracy=curve), unfinished(1)], [run(0, accuracy=curve)]):
+        parts = measured({**claim, "gain": 0.5}, {**runs, "C": last})
+        assert [len(part.values) for part in parts] == [1, 1]
+        fixed = measured({**claim, "value": 1.5}, {**runs, "C": last})
+        assert [len(part.values) for part in fixed] == [2, 1]  # this target is everybody's
+
+
 @pytest.mark.parametrize(
     ("curve", "spent"),
     [
@@ -123,7 +135,7 @@ def test_a_run_that_has_not_ended_sets_no_target() -> None:
         ([0.1, 0.9], (0, 20)),
         ([0.9, 0.1, 0.9], (0, 0)),
         ([0.1, None, 0.9], (0, 40)),  # what is not finite is no measurement
-        ([0.1, 0.2], (INF, INF)),
+        ([0.1, 0.2], (20, INF)),  # or after its end
     ],
 )
 def test_a_run_came_to_the_target_between_two_measurements(
@@ -132,6 +144,13 @@ def test_a_run_came_to_the_target_between_two_measurements(
     one = run(0, accuracy=curve)
     cost = targets.costs_to_target(claimed({**FIRST, "value": 0.8}), {"A": [one]}, "higher")
     assert cost(one) == spent
+
+
+def test_a_run_that_failed_would_not_have_come_later() -> None:
+    """One that ended at its limit might have."""
+    ends = [run(0, status, accuracy=[0.1, 0.2]) for status in ("done", "diverged")]
+    cost = targets.costs_to_target(claimed({**FIRST, "value": 0.8}), {"A": ends}, "higher")
+    assert [cost(one) for one in ends] == [(20, INF), (INF, INF)]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +167,18 @@ def test_a_run_came_to_the_target_between_two_measurements(
         ((5, 10), (29, 40), 3, NAN),
         ((10, 20), (20, 30), 3, math.log(1.5)),  # at most 3 times as much
         ((9, 20), (20, 30), 3, NAN),
+        ((0, 10), (10, INF), 1, INF),  # b had not come when a had
+        ((0, 10), (9, INF), 1, NAN),  # b ended before: it might have come
+        ((0, 10), (30, INF), 3, INF),
+        ((0, 10), (29, INF), 3, NAN),
+        ((10, INF), (0, 10), 1, -INF),
+        ((9, INF), (0, 10), 1, NAN),
+        ((9, INF), (20, 27), 3, -INF),  # a had not come when b had, with 3 times as much
+        ((9, INF), (20, 28), 3, NAN),
+        ((9, INF), (90, INF), 1, NAN),  # neither came
+        ((90, INF), (9, INF), 1, NAN),
+        ((9, INF), (INF, INF), 1, NAN),
+        ((INF, INF), (9, INF), 1, NAN),
         ((0, 10), (INF, INF), 1, INF),
         ((INF, INF), (0, 10), 1, -INF),
         ((INF, INF), (INF, INF), 1, NAN),
@@ -186,18 +217,19 @@ def test_the_logarithm_of_a_ratio(a: float, b: float, expected: float) -> None:
 
 
 def test_first_to_a_target_is_a_ratio_for_every_pair() -> None:
-    """A reaches the target after one row, B after two, C after three, and D and E never.
+    """A reaches the target after one row, B after two, C after three, and D not in its four.
 
-    B may have been there after a row and a bit, and C is then twice as late.
+    B may have been there after a row and a bit, and C is then twice as late. D is for all that is
+    known later than B, and more than twice as late as A.
     """
     curves = {
-        "A": [0.1, 0.9], "B": [0.1, 0.2, 0.9], "C": [0.1, 0.2, 0.3, 0.9], "D": [0.1, 0.2],
-        "E": [0.1, 0.7],
+        "A": [0.1, 0.9], "B": [0.1, 0.2, 0.9], "C": [0.1, 0.2, 0.3, 0.9],
+        "D": [0.1, 0.2, 0.2, 0.2],
     }  # fmt: skip
     runs = {row: [run(seed, accuracy=c) for seed in (0, 1)] for row, c in curves.items()}
     claim = {**FIRST, "rows": ["A", "B"], "than": ["C", "D"], "value": 0.8, "factor": 2.0}
     expected = [
-        ("A", "C", math.log(3)), ("A", "D", INF), ("B", "C", NAN), ("B", "D", INF),
+        ("A", "C", math.log(3)), ("A", "D", INF), ("B", "C", NAN), ("B", "D", NAN),
     ]  # fmt: skip
     for on, label in {"cpu_seconds": "CPU seconds", "calls": "calls"}.items():
         check(

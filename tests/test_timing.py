@@ -11,6 +11,7 @@ from bench.reproduce.plan import Circumstances, PlannedRun, RecordedPart, Run
 from bench.reproduce.points import Point
 from bench.runs.files import write_json
 from bench.runs.folder import RunFolder
+from tests.test_claims import claimed, run
 from tests.test_records import MACHINE
 
 
@@ -52,6 +53,17 @@ def in_folder(root: Path, when: int, pace: float | None, device: str = "A CPU") 
 )
 def test_whether_times_may_be_compared(some: list[Run], expected: bool) -> None:
     assert timing.can_compare(some) is expected
+
+
+def test_a_run_that_failed_needs_no_time() -> None:
+    """It never comes to a target, however long it took; as short a run is not seen alone."""
+    claim = {"kind": "first", "metric": "loss", "rows": ["A"], "than": ["B"], "value": 0.5}
+    first = claimed({**claim, "on": "cpu_seconds"})
+    runs = {"A": [run(1)], "B": [run(1, "diverged", others=None, pace=9.0)]}
+    assert timing.untimed_seeds(first, runs) == set()
+    assert timing.untimed_seeds(first, {"A": [run(1)], "B": [run(1, others=None)]}) == {1}
+    assert list(timing.by_seed([*runs["A"], *runs["B"]])) == [1]
+    assert timing.by_seed(runs["B"]) == {}
 
 
 def test_the_device_is_that_of_the_runs_folder(tmp_path: Path) -> None:

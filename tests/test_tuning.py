@@ -1,5 +1,6 @@
 """`hydra/sweeper=optuna`: its space, what it finds, that it goes on after a kill, its refusals."""
 
+import errno
 import json
 import os
 import shutil
@@ -19,9 +20,11 @@ from bench.core.loop import run
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from bench.numerics.descent import descent
-from bench.runs import exit_codes, lock, stop
-from bench.runs.files import read_json
-from bench.sweeps import pruning, search
+from bench.runs import checkpoint, exit_codes, lock, stop
+from bench.runs.files import read_json, write_whole
+from bench.runs.folder import RunFolder
+from bench.sweeps import launchers, pruning, search, sweep
+from bench.sweeps.jobs import Job, make_job
 from bench.sweeps.space import Choice, Interval, Range, Space, parser, read_space
 from bench.sweeps.workers import make_with_workers
 from tasks.quadratic import quadratic
@@ -244,6 +247,93 @@ def test_cut_at_any_line_of_the_journal_it_makes_the_same_trials(
         (r["name"], r["status"]) for r in found
     ]
     assert trials_of(runs) == known
+
+
+@pytest.mark.parametrize("status", ["failed", "lost"])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_trial_that_the_machine_ended_goes_on(
+    status: str,
+    at_once: int,
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a full disk at its end, or by a kill, as for lack of memory.
+
+    One after the other, the next trials wait for a disk, but not for what may be killed again.
+    """
+    command = (
+        *SEARCH, "run.every=20", "algorithm.outer_lr=interval(0.01,0.1)",
+        "hydra.sweeper.n_trials=5", f"hydra.sweeper.n_jobs={at_once}",
+    )  # fmt: skip
+    runs, begun = tmp_path / "runs", list[Path]()
+    assert main(*command).code == 0
+    known = trials_of(runs)
+    runs.rename(tmp_path / "whole")
+
+    def full(path: Path, content: str | bytes) -> None:
+        begun.append(path)
+        if len(begun) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_whole(path, content)
+
+    def killed(job: Job) -> None:
+        begun.append(job.note)
+        if len(begun) == 3:
+            job.note.write_text("")
+        else:
+            make_job(job)
+
+    with monkeypatch.context() as patch:
+        if status == "failed":
+            patch.setattr(checkpoint, "write_whole", full)
+        else:
+            patch.setattr(launchers, "make_job", killed)
+        said = main(*command)
+    assert said.code == exit_codes.FAILED
+    assert said.err.endswith("; the same command goes on with it\n")
+    after = 0 if (status, at_once) == ("failed", 1) else 2
+    assert [*ends(runs).values()] == ["done"] * 2 + [status] + ["done"] * after
+    assert main(*command).code == 0
+    assert trials_of(runs) == known
+
+
+def test_who_goes_on_later_is_said_by_the_folder(tmp_path: Path) -> None:
+    """A run that has not ended and did not fail; refused, it has to have a checkpoint."""
+
+    def later(name: str, *statuses: str) -> list[bool]:
+        run = sweep.SweepRun(0, "", {}, RunFolder(tmp_path, f"t/a/{name}"))
+        ends = (sweep.Outcome(0, "", run.name, status, None) for status in statuses)
+        return [search.goes_on_later(run, end) for end in ends]
+
+    every = ("failed", "lost", "refused", "preempted", "pruned", "done")
+    assert later("missing", *every) == [True, True, False, True, False, False]
+    begun = RunFolder(tmp_path, "t/a/begun")
+    begun.path.mkdir(parents=True)
+    begun.describe({"device": "cpu"})
+    assert later("begun", *every) == [True, True, False, True, False, False]
+    begun.checkpoint.touch()
+    assert later("begun", *every) == [True, True, True, True, False, False]
+    begun.leave("preempted", "why")
+    assert later("begun", *every) == [True, True, True, True, False, False]
+    begun.leave("failed", "why")
+    assert later("begun", *every[:3]) == [False, False, False]
+    refused = sweep.Outcome(0, "", None, "refused", "why")
+    assert not search.goes_on_later(sweep.SweepRun(0, "", refused="why"), refused)
+
+
+def test_the_order_of_a_command_line_is_of_no_account(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Both orders are the same search, and so they have the same trials."""
+    fixed = [word for word in SEARCH if not word.startswith("algorithm.")]
+    space, found = ("algorithm.inner_lr=interval(0.1,1)", STEP), []
+    for own in (space, space[::-1]):
+        assert main(*fixed, "run.every=20", *own, "hydra.sweeper.n_trials=3").code == 0
+        found.append((folder(tmp_path / "runs").name, trials_of(tmp_path / "runs")))
+        shutil.rmtree(tmp_path / "runs")
+    assert found[0] == found[1]
 
 
 def test_a_journal_that_someone_has_open_is_not_written_anew(

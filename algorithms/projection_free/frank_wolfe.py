@@ -134,8 +134,11 @@ def sagafw(
 ) -> Algorithm:
     """SAGAFW: the variance is reduced by a table of gradients, each of a block of samples.
 
-    The paper's table has a gradient of each sample. blocks: into how many blocks the samples are
-    cut. diameter, gamma, accuracy: as for `sfw`.
+    The paper's table has a gradient of each sample, and a step draws two batches: one for its
+    direction, one whose gradients go into the table. Here a step draws one block, which serves as
+    both and takes half of the gradients. Blocks are of consecutive samples.
+
+    blocks: into how many blocks the samples are cut. diameter, gamma, accuracy: as for `sfw`.
     """
 
     def step(o: Oracle, s: SagaState, draw: Draw) -> tuple[SagaState, dict[str, Tensor]]:

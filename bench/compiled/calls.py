@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from bench.compiled.symbols import NoGraph
+from bench.compiled.symbols import CannotCompile, NoGraph
 from bench.core.settings import BadSetting
 
 # Takes n steps: call(leaves of state and batches, numbers, n) gives the leaves of state and info.
@@ -37,7 +37,8 @@ def compile_graph(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> 
     """A graph (*state, numbers, *batches) -> (*state, *info) as a call, by torch's own compiler.
 
     On a GPU it becomes a CUDA graph instead. states: how many inputs are leaves of the state.
-    inputs: an example of all. Raises NoGraph if torch cannot compile it.
+    inputs: an example of all. Raises NoGraph, and CannotCompile if it is a graph that torch cannot
+    compile here.
     """
     # Two inputs may share their storage, such as a first iterate that is its own average. torch
     # would then take them for one input at every later call.
@@ -48,7 +49,7 @@ def compile_graph(graph: GraphModule, states: int, inputs: Sequence[Tensor]) -> 
         step = compiler(pure, own)
     except Exception as error:  # compilers' refusals have no common type
         reason = " ".join(str(error).split())[:120]
-        raise NoGraph(f"torch cannot compile it ({reason})") from error
+        raise CannotCompile(f"torch cannot compile it ({reason})") from error
     return loop_steps(step, states)
 
 
@@ -105,14 +106,14 @@ class Captured:
     """A graph as a CUDA graph, which a call fills with inputs and launches as a whole.
 
     A capture that fails may leave its memory and its random numbers to the process. Once one has
-    failed, every further one of the process raises NoGraph.
+    failed, every further one of the process raises CannotCompile.
     """
 
     failed: ClassVar[bool] = False
 
     def __init__(self, graph: GraphModule, inputs: Sequence[Tensor]):
         if Captured.failed:
-            raise NoGraph("an earlier capture of this process has failed")
+            raise CannotCompile("an earlier capture of this process has failed")
         self.inputs = [t.clone() for t in inputs]
         # the tensor, and its version, from which each input was filled last
         self.filled = [(t, t._version) for t in self.inputs]

@@ -21,6 +21,10 @@ class NoGraph(Exception):
     """A step cannot be recorded as a graph; the words follow the method's name."""
 
 
+class CannotCompile(NoGraph):
+    """A recorded step cannot be compiled here; another machine, or this one later, may do so."""
+
+
 class At(NamedTuple):
     """What the numbers of a step are computed from."""
 

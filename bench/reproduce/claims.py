@@ -103,6 +103,8 @@ def claim_parts(
         row: [run for run in some if run.planned.seed not in untimed] for row, some in runs.items()
     }
     expected -= len(untimed)
+    if isinstance(claim, First) and claim.gain is not None:
+        runs = at_whole_seeds(claim, runs)
 
     def label(name: str) -> str:
         return metrics(name).label
@@ -228,6 +230,19 @@ def claim_parts(
                     yield part(what, values, low, high)
 
     return list(parts())
+
+
+def at_whole_seeds(claim: First, runs: RunsOfRows) -> dict[str, list[Run]]:
+    """The runs at those seeds at which all rows of the claim have ended.
+
+    Before that, the target that they have in common may still move.
+    """
+    ended = [
+        {run.planned.seed for run in runs.get(row, ()) if run.summary is not None}
+        for row in claim.needed_rows
+    ]
+    whole = set.intersection(*ended)
+    return {row: [run for run in some if run.planned.seed in whole] for row, some in runs.items()}
 
 
 def asks_for_counts(claim: AnyClaim) -> bool:

@@ -145,8 +145,8 @@ def check(
             old = records.read_record(artifact.id, name, results)
             if against_record and old is None:
                 continue
-            any_record, today = any_record or old is not None, old
-            if against_record and old is not None:
+            any_record, today = any_record or old is not None, None
+            if old is not None:
                 today = outdated.mark_outdated(old, artifact, book, Names(root))
             found, remark, plan = current_verdicts(
                 artifact, book, name, root, today, against_record

@@ -21,7 +21,7 @@ from bench.reproduce.plan import PlannedRun, Run
 from bench.reproduce.points import Point
 from bench.reproduce.specs import Metric
 from bench.reproduce.statistics import RATE, loglog_slope
-from bench.reproduce.targets import log_ratio
+from bench.reproduce.targets import Spent, lead, log_ratio
 from bench.runs.folder import RunFolder
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
@@ -126,6 +126,16 @@ def mostly_censored(rng: Generator, n: int) -> Values:
     return costs(rng, n, limit=0.75)
 
 
+def stopped_earlier(rng: Generator, n: int) -> Values:
+    """Costs of two equal methods, of which the second may spend less than half of the first's."""
+
+    def spent(cost: float, limit: float) -> Spent:
+        return Spent(cost, cost) if cost <= limit else Spent(limit, math.inf)
+
+    pairs = np.exp(0.7 * rng.normal(size=(n, 2)))
+    return np.array([lead(spent(a, 2.0), spent(b, 0.75), 1.0) for a, b in pairs])
+
+
 def tied(rng: Generator, n: int) -> Values:
     """Costs of two equal methods that are measured so seldom that half of the pairs are ties."""
     return costs(rng, n, every=1.0)
@@ -205,6 +215,7 @@ CASES = (
     Case("first", "equal costs", costs),
     Case("first", "a third is censored", censored),
     Case("first", "two thirds are censored", mostly_censored),
+    Case("first", "one method stops earlier than the other", stopped_earlier),
     Case("first", "half of the pairs are ties", tied),
     Case("first", "ties and censoring", tied_and_censored),
     Case("first", "95% of the best gain, from histories", common_targets),

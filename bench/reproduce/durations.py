@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from bench.reproduce.records import Record
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
+from bench.reproduce.spending import recorded_run_count
 
 
 def describe_cost(artifact: Artifact, budget: Budget, found: Record | None, startup: float) -> str:
@@ -20,13 +21,6 @@ def describe_cost(artifact: Artifact, budget: Budget, found: Record | None, star
     if found.process_seconds is not None:
         return f"{format_duration(found.process_seconds)} (measured)"
     return f"~ {format_duration(found.run_seconds + startup * recorded_run_count(found))}"
-
-
-def recorded_run_count(found: Record) -> int:
-    """The number of runs that a record is made of."""
-    rows = [row for group in found.rows.values() for row in group.values()]
-    grids = sum(len(row.tries) for row in rows)
-    return grids + sum(len(row.runs) for row in rows)
 
 
 def mean_startup(found: Iterable[Record]) -> float:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Every bilevel method on the same tasks under one tuning budget: docs/league.md",
+    help="The methods of a track on the same tasks under one tuning budget: docs/league.md",
 )
 TrackNames = Annotated[
     list[str] | None,

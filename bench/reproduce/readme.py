@@ -11,6 +11,7 @@ from bench.reproduce import records, statistics, tables
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.coverage import coverage_sentence
 from bench.reproduce.places import readable
+from bench.reproduce.power import claim_seeds
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import VARIANTS, Budget
 from bench.reproduce.specs import Artifact, Book, ScaleName
@@ -125,9 +126,10 @@ def errors_sentence(found: Iterable[Finding]) -> str:
     """How many verdicts may be wrong, in two or three sentences; empty if no claim was tested."""
     listed = list(found)
     tested = [
-        (claim.verdict.word in ("holds", "fails"), claim.verdict.p, looks_at(claim, entry.record))
+        (claim.verdict.word in ("holds", "fails"), claim.verdict.p, looks_at(entry, key))
         for entry in listed
-        for claim in list_claims([entry])
+        for group in entry.verdicts.values()
+        for key, claim in group.items()
         if claim.verdict.p is not None
     ]
     if not tested:
@@ -149,10 +151,13 @@ def errors_sentence(found: Iterable[Finding]) -> str:
     )
 
 
-def looks_at(claim: records.ClaimRecord, record: records.Record) -> int:
-    """How often, at most, a claim has been judged: with the seeds that it has, or with fewer."""
-    seeds = max(part.expected for part in claim.parts)
-    return max(1, sum(n <= seeds for n in record.looks))
+def looks_at(entry: Finding, claim: str) -> int:
+    """How often, at most, a claim has been judged: with the seeds that its rows have, or fewer.
+
+    Seeds whose times cannot be compared count too: the claim was judged before they were left out.
+    """
+    seeds = claim_seeds(entry.artifact, entry.record.budget, claim)
+    return max(1, sum(n <= seeds for n in entry.record.looks))
 
 
 def list_claims(found: Iterable[Finding]) -> list[records.ClaimRecord]:

@@ -32,9 +32,11 @@ from bench.reproduce.histories import (
 )
 from bench.reproduce.places import RESULTS, readable
 from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
+from bench.reproduce.points import points
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
+from bench.reproduce.spending import spent_seconds
 from bench.reproduce.timing import pace
 from bench.runs.files import is_number, read_small, write_whole
 
@@ -156,7 +158,8 @@ class Record(FrozenModel):
 def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
     """A record of those runs of a plan that have ended.
 
-    old: the record from which some of them come, if any; its machines and times count too.
+    old: the record from which some of them come, if any. Its machines count too, and so does the
+    share of its times that these runs have among its own.
     """
     artifact, spec = plan.artifact, plan.artifact.spec
     ended = [run for run in plan.runs if run.summary is not None]
@@ -221,13 +224,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
             ]
         ),
         commits=distinct_values([*(before.commits if before else []), *map(commit, environments)]),
-        run_seconds=round(sum(map(step_seconds, fresh)) + (before.run_seconds if before else 0), 2),
-        process_seconds=sum_known(
-            [*map(process_seconds, fresh), *([before.process_seconds] if before else [])]
-        ),
-        startup_seconds=sum_known(
-            [*map(startup_seconds, fresh), *([before.startup_seconds] if before else [])]
-        ),
+        **spent_seconds(fresh, before, len(ended) - len(fresh))._asdict(),
         rows=rows,
         claims=judge_claims(plan, book),
         histories={
@@ -251,34 +248,6 @@ def count_looks(plan: Plan, old: Record | None) -> list[int]:
     scale = plan.artifact.spec.budgets[plan.budget]
     now = {n for n in (scale.seeds, *scale.more_seeds.values()) if n > 1}
     return before if plan.missing or plan.later else sorted({*before, *now})
-
-
-def step_seconds(run: Run) -> float:
-    """The seconds of the run's steps; for one of several lanes its share of theirs."""
-    last = run.summary["last"] if run.summary else {}
-    return float(last.get("seconds", last.get("amortised_seconds", 0.0)))
-
-
-def process_seconds(run: Run) -> float | None:
-    """The CPU seconds of the run's process; None if the run did not keep them."""
-    found: float | None = (run.summary or {}).get("process", {}).get("cpu_seconds")
-    return found
-
-
-def startup_seconds(run: Run) -> float | None:
-    """The CPU seconds that the run's process did not spend on steps.
-
-    They go to imports, building the task, measuring and files. None if the run did not keep them,
-    or shared the time of its steps with other runs.
-    """
-    whole, steps = process_seconds(run), (run.summary or {}).get("last", {}).get("cpu_seconds")
-    return None if whole is None or steps is None else whole - steps
-
-
-def sum_known(values: Iterable[float | None]) -> float | None:
-    """The sum, rounded to two digits after the point; None if one of the values is None."""
-    found = list(values)
-    return None if None in found else round(sum(filter(None, found)), 2)
 
 
 def judge_claims(plan: Plan, book: Book) -> Verdicts:
@@ -320,12 +289,25 @@ def parts_at_budget(
     runs: one variant's runs.
     """
     spec, judged = artifact.spec, seeds(artifact, budget, claim.needed_rows)
-    return claims.claim_parts(
+    parts = claims.claim_parts(
         claim_at_budget(claim, spec, budget),
         {row: [run for run in own if run.planned.seed in judged] for row, own in runs.items()},
         len(judged),
         partial(book.metric, spec.task),
         {name: row.published for name, row in spec.rows.items()},
+    )
+    if any(part.counts for part in parts) and may_end_early(claim, spec, book, budget):
+        return [part.model_copy(update={"counts": False}) for part in parts]
+    return parts
+
+
+def may_end_early(claim: AnyClaim, spec: Spec, book: Book, budget: Budget) -> bool:
+    """Whether a target or a clock ends runs of the claim's rows: then settings fix no counts."""
+    ends = ("run.until", "run.seconds", "run.cpu_seconds")
+    return any(
+        point.row in claim.needed_rows and dict(point.settings).get(end) is not None
+        for point in points(spec, book, budget)
+        for end in ends
     )
 
 

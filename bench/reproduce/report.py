@@ -5,7 +5,6 @@ Every link is relative, so that the folder may also stand below any path of a we
 
 import importlib.resources
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from bench.reproduce.records import Record
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import Artifact, Book, ScaleName
 from bench.reproduce.terminal import err
+from bench.runs.environment import cores
 from bench.runs.files import write_whole
 
 ASSETS = ("report.css", "report.js", "compare.js")
@@ -165,7 +165,7 @@ def write_pages(
     write: "partial[str | None]", entries: Sequence[ReportEntry]
 ) -> Iterator[str | None]:
     """Call `write` for every entry, several at a time if there are many; gives what it gives."""
-    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    workers = min(cores(), MOST_WORKERS)
     if len(entries) < FEWEST_SHARED or workers < 2:
         yield from map(write, entries)
         return

@@ -48,11 +48,11 @@ EXACT = Reference()
 
 
 class Judgement(NamedTuple):
-    """The answer to the statement that the values lie between two bounds.
+    """The answer to the statement that the centre of the values lies between two bounds.
 
     centre: the mean, or the median where the sign test judged. interval: of the centre at 95%; None
     if there is none. p_inside, p_outside: the one-sided p-values of the tests that say that the
-    values lie inside of the bounds, or outside; None if nothing could be tested. n: the number of
+    centre lies inside of the bounds, or outside; None if nothing could be tested. n: the number of
     values.
     """
 

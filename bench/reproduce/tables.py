@@ -274,9 +274,10 @@ def claims_table(artifact: Artifact, record: Record) -> CellTable:
         if (entry := group.get(key))
     ]
     note = (
-        "A claim holds if a one-sided test says at 2.5% that the values, paired over seeds, lie "
-        "inside what is asked, and fails if one says that they lie outside (Bonferroni for one of "
-        "many). The test is Student's, or the sign test where values are equal or not finite."
+        "A claim holds if a one-sided test says at 2.5% that the mean of the values, paired over "
+        "seeds, lies inside what is asked, and fails if one says that it lies outside (Bonferroni "
+        "for one of many). The test is Student's; where values are equal or not finite it is the "
+        "sign test, of the median."
     )
     head = ["verdict", "claim", "by", "variant", "statistic", "why"]
     return CellTable("Claims", head, rows, note)

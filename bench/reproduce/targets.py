@@ -14,7 +14,8 @@ Better = Literal["higher", "lower", "neither"]  # which values of a metric are g
 class Spent(NamedTuple):
     """What a run had spent when it came to a target: more than `after`, and at most `by`.
 
-    These are its spendings at the last measurement before the target, and at the first there.
+    These are its spendings at the last measurement before the target, and at the first there. A run
+    that ended before the target had spent more than `after`, its last spending; by is infinite.
     """
 
     after: float
@@ -29,8 +30,9 @@ def costs_to_target(
 ) -> Callable[[Run], Spent]:
     """What a run has spent of `claim.on` when it first reaches the target of its seed.
 
-    runs: row -> its runs, one for each seed. The cost is infinite for a run that never reaches the
-    target, and nan where it is not known: for a run without both metrics.
+    runs: row -> its runs, one for each seed. A run that ended before the target may have reached it
+    later: all that is known is that it takes more than was spent. The cost is infinite for a run
+    that failed, and nan where it is not known: for a run without both metrics.
     """
     rows = [*claim.rows, *claim.than]
     compared = [run for row in rows for run in runs.get(row, ()) if run.summary is not None]
@@ -49,7 +51,7 @@ def costs_to_target(
             if m >= target if upward else m <= target:
                 return Spent(before, spent)
             before = spent
-        return NEVER
+        return NEVER if run.failed else Spent(before, math.inf)
 
     return cost
 
@@ -57,8 +59,9 @@ def costs_to_target(
 def lead(a: Spent, b: Spent, factor: float) -> float:
     """log(b / a) of what two runs had spent when they were first seen at the target.
 
-    nan if their measurements are too far apart to tell whether b has spent `factor` times as much
-    as a: each run came to the target somewhere between two of them.
+    nan if it is not known whether b has spent `factor` times as much as a: each run came to the
+    target somewhere between two measurements, or may have come there after its end. A run is behind
+    another that reached the target only if it went on for as long without reaching it.
     """
     if log_ratio(b.after, a.by) < math.log(factor) < log_ratio(b.by, a.after):
         return math.nan

@@ -28,10 +28,13 @@ def untimed_seeds(claim: AnyClaim, runs: RunsOfRows) -> set[int]:
 
 
 def by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
-    """The runs that have ended, by their seeds."""
+    """The runs that have ended, by their seeds.
+
+    Those that failed are left out: whatever its time was, such a run never reaches a target.
+    """
     found: dict[int, list[Run]] = {}
     for run in runs:
-        if run.summary is not None:
+        if run.summary is not None and not run.failed:
             found.setdefault(run.planned.seed, []).append(run)
     return found
 

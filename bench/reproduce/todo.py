@@ -12,7 +12,7 @@ from rich.table import Table
 from bench.reproduce import chances, records
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.disturbance import disturbed_runs
-from bench.reproduce.durations import format_duration, recorded_run_count
+from bench.reproduce.durations import format_duration
 from bench.reproduce.plan import Names, Plan, PlannedRow, make_plan
 from bench.reproduce.power import ASKED, claim_seeds
 from bench.reproduce.recorded import reusable_runs
@@ -20,6 +20,7 @@ from bench.reproduce.records import ClaimRecord, Record
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
+from bench.reproduce.spending import recorded_run_count
 
 Records = Mapping[tuple[str, str], Record]  # by artifact and budget
 UNDECIDED: tuple[VerdictWord, ...] = ("not enough runs", "outdated", "not run")
@@ -125,10 +126,11 @@ def open_claims(
         for key, entry in group.items():
             if entry.verdict.word != "not enough runs":
                 continue
-            claim, n = artifact.spec.claims[key], claim_seeds(artifact, budget, key)
+            claim, asked = artifact.spec.claims[key], claim_seeds(artifact, budget, key)
+            n = max(part.expected for part in entry.parts)  # those whose times can be compared
             needed, chance = seeds_of_claim(entry, n)
             rows = [row for row in plan.rows if row.name in claim.needed_rows]  # of both variants
-            lacking = [max(0, needed - len(row.runs)) for row in rows] if needed else []
+            lacking = [max(0, needed - n + asked - len(row.runs)) for row in rows] if needed else []
             costs = [seed_cost(row, old, artifact, budget, plan) for row in rows]
             cost = sum(map(mul, lacking, costs)) if needed else None
             disturbed = disturbed_runs(claim, plan, variant)

@@ -130,12 +130,15 @@ def drive(
     steps: Steps,
     shown: bool = False,
     report_end: Callable[[dict[str, Any]], None] | None = None,
+    blame: bool = True,
 ) -> None:
     """Take runs, which are all at the same step, to their ends, and write their folders.
 
     steps: takes the steps of all of them. shown: whether each has a progress bar. report_end: gets
     the summary of each run that ends. Raises stop.Preempted or KeyboardInterrupt when all is saved.
-    Any other error of a run is noted in the folders of those that had not ended, and raised.
+    Any other error is raised; the folders of the runs that had not ended have it as their failure,
+    unless it is of a setting, the machine or the way in which the steps are taken. blame: False if
+    it may always be of that way, as of lanes that nobody asked for.
     """
     settings, names = runs[0].config["run"], [run.folder.name for run in runs]
     for run in runs:
@@ -184,8 +187,7 @@ def drive(
         leave("preempted", f"stopped by {signal.name}", PUT_OFF, tell)
         raise
     except Exception as error:
-        # otherwise a setting or the machine is wrong, and the run itself did not fail
-        of_run = not isinstance(error, BadSetting | OSError)
+        of_run = blame and not isinstance(error, BadSetting | NoGraph | OSError)
         for recording in going.values():
             recording.logger.end({"status": "failed", "reason": reason_of(error)})
             recording.logger.close(FAILED)

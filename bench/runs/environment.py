@@ -1,5 +1,6 @@
 """A run's environment: packages, processor, threads and data, which may change its last bits."""
 
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -62,6 +63,12 @@ def shares_time(environment: Mapping[str, Any]) -> bool:
 @cache  # all runs of a process ask for it
 def _packages() -> tuple[tuple[str, str], ...]:
     return tuple((package, version(package)) for package in PACKAGES)
+
+
+def cores() -> int:
+    """How many cores this process may use; on macOS, which does not say, how many there are."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @cache

@@ -16,7 +16,7 @@ with a digest, by which a change is noticed; older folders have none.
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -34,6 +34,7 @@ from bench.runs.files import (
     write_sealed_yaml,
 )
 from bench.runs.history import (
+    EachRow,
     History,
     count_rows,
     keep_rows,
@@ -164,6 +165,20 @@ class RunFolder:
         The file is read as a stream, and rows between these are not looked at. Raises BadSetting.
         """
         return sample_rows(self.path / HISTORY, most)
+
+    def each_row(self) -> Iterable[dict[str, Any]]:
+        """The rows, each of which is read when its turn comes, as often as one goes through them.
+
+        Raises BadSetting then if the file cannot be read.
+        """
+        return EachRow(self.path / HISTORY)
+
+    def last_row(self) -> dict[str, Any]:
+        """The last row, of which there has to be one; others are not looked at.
+
+        Raises BadSetting.
+        """
+        return self.history_at({self.history_length() - 1})[0]
 
     def history_length(self) -> int:
         """The number of rows, without a last one that was cut short; raises BadSetting."""

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +71,16 @@ def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
         row = parse_line(text).row
         if row is not None:
             yield row
+
+
+@dataclass(frozen=True)
+class EachRow:
+    """The rows of a history that can be read, each time from the file, one after the other."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return readable_rows(self.path)
 
 
 def count_rows(path: Path) -> int:

@@ -5,7 +5,6 @@ Each run has its own folder, counts and history, as if it had run alone.
 
 import copy
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, TakenTogether
 from bench.core.settings import BadSetting, build, current_spelling
 from bench.core.task import Context, Task
-from bench.runs import driver, launch, lock, opening, stop
+from bench.runs import driver, environment, launch, lock, opening, stop
 from bench.runs.folder import RunFolder
 from bench.runs.opening import OpenRun
 
@@ -166,7 +165,7 @@ def perform_lanes(
     the runs are refused if as many processes as the cores allow would make them sooner. Raises
     stop.Preempted or KeyboardInterrupt when all is saved.
     """
-    cores = len(os.sched_getaffinity(0)) // configs[0]["run"]["threads"] if if_faster else 0
+    cores = environment.cores() // configs[0]["run"]["threads"] if if_faster else 0
     with stop.heed(), ExitStack() as locks:
         runs: dict[int, OpenRun] = {}
         tasks = SharedTasks()
@@ -197,26 +196,39 @@ def perform_lanes(
             if are_joined([runs[k] for k in group]) or has_graph(group, runs[group[0]], say)
         ]
         while waiting:
-            chunk = waiting.pop(0)
+            going = {k: runs[k] for k in waiting.pop(0)}
             try:
-                side_by_side = [runs[k] for k in chunk]
-                driver.drive(side_by_side, Shrinking(side_by_side, rivals(runs[chunk[0]], cores)))
+                drive_lanes(going, say, cores, blame=not if_faster)
             except Apart:  # only runs of the same task go side by side
                 own: dict[int, list[int]] = {}
-                for k in chunk:
-                    own.setdefault(id(runs[k].task), []).append(k)
+                for k, run in going.items():
+                    own.setdefault(id(run.task), []).append(k)
                 waiting[:0] = own.values()
-                continue
             except TooLarge:  # fewer lanes take less memory
-                half = (len(chunk) + 1) // 2
-                waiting[:0] = [chunk[:half], chunk[half:]]
-                continue
+                rest, half = list(going), (len(going) + 1) // 2
+                waiting[:0] = [rest[:half], rest[half:]]
             except NoGraph as error:
-                for k in chunk:
-                    say(k, "refused", f"{vectorize_setting(runs[k])}: {error}; write vectorize=[]")
-                continue
-            for k in chunk:
-                say(k, "", "")
+                for k, run in going.items():
+                    say(k, "refused", f"{vectorize_setting(run)}: {error}; write vectorize=[]")
+
+
+def drive_lanes(
+    going: dict[int, OpenRun], say: Callable[[int, str, str], None], cores: int, blame: bool
+) -> None:
+    """Make the runs in `going` side by side; each that ends is told, and taken out of `going`.
+
+    cores: see `rivals`. blame: see `driver.drive`. Raises NoGraph.
+    """
+    runs = list(going.values())
+    numbers = {run.folder.name: k for k, run in going.items()}
+
+    def report_end(summary: dict[str, Any]) -> None:
+        k = numbers[summary["name"]]
+        del going[k]
+        say(k, "", "")
+
+    steps = Shrinking(runs, rivals(runs[0], cores))
+    driver.drive(runs, steps, report_end=report_end, blame=blame)
 
 
 class SeedWatch(Context):

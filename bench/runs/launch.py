@@ -9,16 +9,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field
 
-from bench.compiled.symbols import NoGraph
+from bench.compiled.symbols import CannotCompile, NoGraph
 from bench.core.algorithm import Algorithm
 from bench.core.resolvers import refusal
 from bench.core.settings import (
     BadSetting,
     Count,
     Finite,
+    Natural,
     NonNegative,
     Positive,
-    Seed,
     check_settings,
     validate,
 )
@@ -40,7 +40,7 @@ TOP_SETTINGS: dict[str, Any] = {
     "data": (Any, ...),
     "logger": (Any, ...),
     "run": (Any, ...),
-    "seed": (Seed, ...),
+    "seed": (Natural, ...),
     "task": (Any, ...),
     "vectorize": (tuple[str, ...] | None, None),
 }
@@ -219,6 +219,11 @@ def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
     try:
         drive([run], OneByOne(run), shown=not quiet, report_end=summaries.append)
     except NoGraph as error:
+        if isinstance(error, CannotCompile) and not run.fresh:  # its steps so far are good ones
+            raise BadSetting(
+                f"run.compile: {folder.path} was begun compiled, and here {error}: the same "
+                "command goes on where torch can, or run.force=true starts it again"
+            ) from None
         if by_itself:  # from the start, as the run must be the same whenever it is interrupted
             plainly = config["run"] | {"compile": False, "force": True}
             return begin(config | {"run": plainly}, folder, quiet)

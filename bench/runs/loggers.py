@@ -5,7 +5,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -29,15 +29,16 @@ ENVIRONMENT = {  # the summary's name of each part of a run's environment
 class About(NamedTuple):
     """What a logger knows of its run.
 
-    rows: those that are there already, of a run that goes on. alone: whether the run is made by
-    itself, and its logger may print; a sweep tells of all its runs together.
+    rows: those that are there already, of a run that goes on; they are read from the disk one by
+    one. alone: whether the run is made by itself, and its logger may print; a sweep tells of all
+    its runs together.
     """
 
     name: str  # task/algorithm/hash
     config: dict[str, Any]
     folder: Path
     metric: str = ""  # the one that the task watches
-    rows: Sequence[Mapping[str, Any]] = ()
+    rows: Iterable[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = MappingProxyType({})
     alone: bool = True
 

@@ -39,7 +39,7 @@ class Recording:
         self.last: dict[str, Any] = {}
         self.standing = None if run.fresh else run.start
         self.saved = time.monotonic()
-        rows = () if run.fresh else run.folder.history()
+        rows = () if run.fresh else run.folder.each_row()
         environment: dict[str, Any] = {}
         with suppress(BadSetting):  # a logger then has less to tell
             environment = run.folder.environment()
@@ -47,8 +47,9 @@ class Recording:
             run.folder.name, run.config, run.folder.path, metric, rows, environment, alone=shown
         )
         self.logger: Logger = build(run.config["logger"], about)
-        # None: part of the run was made before, so that its times tell nothing
-        self.pace = machine.pace() if run.fresh else None
+        # None: the run's times tell nothing, as part of it was made before, or as one of many lanes
+        alone = run.fresh and not shares_time(environment)
+        self.pace = machine.pace() if alone else None
         self.began = machine.usage() if run.fresh else None
 
     def add_row(self, values: dict[str, Any]) -> None:
@@ -93,6 +94,10 @@ class Recording:
         """How many cores were busy beside the run; None for a run that was made in parts."""
         return machine.others_cores(self.began, machine.usage()) if self.began else None
 
+    def pace_ms(self) -> float | None:
+        """The least that a fixed piece of work took, before the run and now; None if not timed."""
+        return None if self.pace is None else min(self.pace, machine.pace())
+
     def end(self, end: Standing | Diverged, compile_seconds: float) -> dict[str, Any]:
         """Write the files with which the run ends; gives its summary."""
         run, task = self.run, self.run.task
@@ -111,13 +116,13 @@ class Recording:
             "name": run.folder.name,
             "seed": run.config["seed"],
             "metric": task.metric,
-            "last": replace_nonfinite(self.last) if self.last else run.folder.history()[-1],
+            "last": replace_nonfinite(self.last) if self.last else run.folder.last_row(),
             "references": {} if references is None or diverged else references(),
             "peak_memory_mb": machine.peak_memory_mb(run.device),
             "process": {
                 **machine.process_of_run(),
                 "others_cores": self.others_cores(),
-                "pace_ms": self.pace,
+                "pace_ms": self.pace_ms(),
             },
         }
         if environment.get("compile"):

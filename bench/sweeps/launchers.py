@@ -4,7 +4,6 @@ option --launcher.
 A launcher starts jobs, waits for them, and reports each job that is over, whatever came of it.
 """
 
-import os
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from bench.core.settings import Count, Natural, Positive
 from bench.runs import exit_codes, stop
+from bench.runs.environment import cores
 from bench.sweeps.jobs import Job, is_lost, is_preempted, make_job
 from bench.sweeps.slurm import Queue, Submitted, check_options, slurm_executor
 from bench.sweeps.workers import make_with_workers
@@ -49,7 +49,7 @@ def local(workers: Count | None = None) -> Launcher:
 
     def launch(jobs: Sequence[Job], folder: Path, report_end: ReportEnd) -> None:
         threads = max(job.config["run"]["threads"] for job in jobs)
-        count = workers or max(1, len(os.sched_getaffinity(0)) // threads)
+        count = workers or max(1, cores() // threads)
         make_with_workers(jobs, min(count, len(jobs)), report_end)
 
     return Launcher(launch, workers or 1)
@@ -63,7 +63,7 @@ def joblib(workers: Count | None = None) -> Launcher:
 
     workers: by default one for each core.
     """
-    count = workers or len(os.sched_getaffinity(0))
+    count = workers or cores()
 
     def make_jobs(jobs: Sequence[Job], workers: int) -> bool:
         """Make jobs in new processes; False if one of the processes was killed."""

@@ -7,6 +7,7 @@ import math
 import shlex
 import shutil
 import statistics
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from bench.runs.loggers import set_labels, tell_offline
 from bench.sweeps import sweep
 from bench.sweeps.closing import Made, labels_of, print_closing
 from bench.sweeps.composing import Composer
-from bench.sweeps.jobs import Job
+from bench.sweeps.jobs import Job, state_of
 from bench.sweeps.launchers import Launcher
 from bench.sweeps.pruning import (
     FACTOR,
@@ -152,14 +153,17 @@ class Search:
                 missing = self.settings["n_trials"] - len(self.trials)
                 for _ in range(min(self.settings["n_jobs"] - len(batch), missing)):
                     batch.append(self.ask())
-                self.make_batch(batch)
+                goes_on = self.make_batch(batch)
+                if not goes_on and self.settings["n_jobs"] == 1:
+                    return  # the next trials would be chosen without this one's value
                 if all(o.status == "refused" for trial in self.trials for o in trial.outcomes):
                     return
 
     def ask(self) -> Trial:
         """A new trial, whose values optuna chooses by what it knows."""
         number = len(self.study.get_trials(deepcopy=False))
-        boxes = {key: part.distribution() for key, part in self.space.parts.items()}
+        # in an order of their own: on the command line any order is the same search
+        boxes = {key: self.space.parts[key].distribution() for key in sorted(self.space.parts)}
         # from its number, so that a search that was killed goes on as it would have
         self.study.sampler = sampler_of(self.settings["sampler"], self.settings["seed"], number)
         with warnings.catch_warnings():
@@ -188,21 +192,30 @@ class Search:
         id = self.storage.get_trial_id_from_study_id_trial_number(study, number)
         return Trial(number, id, texts, runs, [])
 
-    def make_batch(self, batch: Sequence[Trial]) -> None:
+    def make_batch(self, batch: Sequence[Trial]) -> bool:
         """Make the runs of some trials, and tell optuna what became of them.
 
-        The other seeds of a trial follow when the run of its first one is done.
+        The other seeds of a trial follow when the run of its first one is done. optuna is not told
+        of a trial with a run that goes on later. Gives whether the search goes on: not if there is
+        such a trial, unless its process was killed, for that may come again whenever it is made.
         """
         self.make_runs([(trial, trial.runs[0]) for trial in batch])
         good = [trial for trial in batch if trial.outcomes[0].status in sweep.GOOD]
         self.make_runs([(trial, run) for trial in good for run in trial.runs[1:]])
+        goes_on = True
         for trial in batch:
-            if any(outcome.status in sweep.LATER for outcome in trial.outcomes):
-                continue  # the same command goes on with it
+            ends = zip(trial.runs, trial.outcomes)
+            left = next((end for run, end in ends if goes_on_later(run, end)), None)
+            if left is not None:
+                again = f"{left.status}: {left.reason}; the same command goes on with it"
+                print(f"bench: {left.words}: {again}", file=sys.stderr)
+                goes_on = goes_on and left.status == "lost"
+                continue
             said = self.tell(trial)
             print(self.progress.line(f"{trial.words}: {said}"), flush=True)
             self.progress.bar.advance(self.progress.bar.task_ids[0])
         self.write_summary()
+        return goes_on
 
     def make_runs(self, wanted: Sequence[tuple[Trial, sweep.SweepRun]]) -> None:
         """Make runs that are not there, and add the outcomes to their trials."""
@@ -296,6 +309,21 @@ class Search:
 
 def ignore_end(job: Job) -> None:
     """What a launcher reports to: the search looks at all runs of a batch together."""
+
+
+def goes_on_later(run: sweep.SweepRun, end: sweep.Outcome) -> bool:
+    """Whether the same command goes on with a run that was stopped, if only by the machine.
+
+    A full disk or a lack of memory may keep a run from its end, or from going on from a checkpoint;
+    what its folder says then is not that it has failed.
+    """
+    if end.status in sweep.LATER:
+        return True
+    if run.folder is None or end.status not in ("failed", "lost", "refused"):
+        return False
+    if end.status == "refused" and not run.folder.has_checkpoint():
+        return False
+    return state_of(run.folder).status in ("lost", "missing", *sweep.LATER)
 
 
 def found_before(run: sweep.SweepRun) -> sweep.Outcome:

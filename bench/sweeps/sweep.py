@@ -17,6 +17,7 @@ from rich.table import Table
 
 from bench.core.settings import BadSetting, build, check_settings
 from bench.runs import exit_codes, stop
+from bench.runs.environment import cores
 from bench.runs.files import write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import describe_code_change, earlier_end, place, resolve
@@ -259,7 +260,7 @@ def share_threads(runs: Sequence[SweepRun], overrides: Sequence[str], workers: i
 def share_threads_of(config: dict[str, Any], overrides: Sequence[str], workers: int) -> None:
     """Lower run.threads of one run likewise."""
     if workers > 1 and not any(o.startswith("run.threads=") for o in overrides):
-        most = max(1, len(os.sched_getaffinity(0)) // workers)
+        most = max(1, cores() // workers)
         config["run"]["threads"] = min(config["run"]["threads"], most)
 
 

@@ -24,15 +24,25 @@ import time
 from pathlib import Path
 
 if __package__:
-    from scripts.gpu.state import Broken, Saver, collect
+    from scripts.gpu.state import Broken, Saver, collect, digest_of, put, read_archive
 else:  # beside state.py, in a folder that was packed
-    from state import Broken, Saver, collect  # type: ignore[import-not-found,no-redef]
+    from state import (  # type: ignore[import-not-found,no-redef]
+        Broken,
+        Saver,
+        collect,
+        digest_of,
+        put,
+        read_archive,
+    )
 
 PATIENCE = 40.0  # seconds before the end at which the work is told to stop
 
 
-def unpack(pack: Path, work: Path) -> list[str]:
-    """Put the pack in its places; gives the names of runs that have ended before."""
+def unpack(pack: Path, work: Path) -> tuple[list[str], set[str]]:
+    """Put the pack in its places, but over no result that was made here in an earlier call.
+
+    Gives the names of runs that have ended before, and what `brought_by` does.
+    """
     code, site, runs = work / "code", work / "site", work / "runs"
     shutil.rmtree(code, ignore_errors=True)
     code.mkdir(parents=True)
@@ -51,13 +61,34 @@ def unpack(pack: Path, work: Path) -> list[str]:
     parts = work / "parts"
     parts.mkdir(exist_ok=True)
     shutil.copyfile(pack / "runs.tar.gz", parts / "done-0.tar.gz")
-    collect(parts, {"runs": runs, "results": work / "results", "derived": work / "data/derived"})
+    brought, results = brought_by(pack, work), work / "results"
+    own = {
+        path
+        for path in results.rglob("*")
+        if path.is_file() and digest_of(path.read_bytes()) not in brought
+    }
+    collect(parts, {"runs": runs, "results": results, "derived": work / "data/derived"}, own)
     if (pack / "names.json").is_file():
         (runs / ".reproduce").mkdir(exist_ok=True)
         shutil.copyfile(pack / "names.json", runs / ".reproduce" / "names.json")
     shutil.copyfile(pack / "list.json", work / "list.json")
     known: list[str] = json.loads((pack / "list.json").read_text())["known"]
-    return known
+    return known, brought
+
+
+def brought_by(pack: Path, work: Path) -> set[str]:
+    """The digests of results and derived data that this pack has, or one before it had.
+
+    They are kept below `work`: a result that no pack has had was made here, in whichever call.
+    """
+    kept, found = work / "brought.json", set[str]()
+    if kept.is_file():
+        found |= set(json.loads(kept.read_text()))
+    content = read_archive(pack / "runs.tar.gz")
+    found |= {digest_of(data) for name, data in content.items() if name.startswith("results/")}
+    found |= {digest_of(path.read_bytes()) for path in (pack / "derived").glob("*.pt")}
+    put(kept, json.dumps(sorted(found)).encode())
+    return found
 
 
 def start(work: Path, seconds: float, more: list[str]) -> "subprocess.Popen[bytes]":
@@ -110,13 +141,13 @@ def main() -> int:
     given = parser.parse_args(words[:cut])
     work = given.work.absolute()
     try:
-        known = unpack(given.pack.absolute(), work)
-    except (OSError, Broken, tarfile.TarError, subprocess.CalledProcessError) as reason:
+        known, brought = unpack(given.pack.absolute(), work)
+    except (OSError, EOFError, Broken, tarfile.TarError, subprocess.CalledProcessError) as reason:
         print(f"gpu.run: {given.pack}: {reason}", file=sys.stderr)
         return 2
     ends = began + 60 * given.minutes
     more = {"results": work / "results", "derived": work / "data" / "derived"}
-    saver = Saver(given.out.absolute(), work / "runs", more, known)
+    saver = Saver(given.out.absolute(), work / "runs", more, known, brought)
     print(f"unpacked in {time.monotonic() - began:.0f} s", flush=True)
     process = start(work, ends - time.monotonic() - PATIENCE, words[cut + 1 :])
     code = None

@@ -6,7 +6,7 @@ and is replaced as a whole:
 
     done-0.tar.gz, ...  runs that have ended; a folder stays in its archive once it is there
     going.tar.gz        runs that go on: settings, rows and checkpoint
-    more.tar.gz         checks, and what was derived of data
+    more.tar.gz         checks, and what was derived of data, but for what a pack had brought
 
 Only the standard library is imported, because this runs before anything is unpacked.
 """
@@ -17,7 +17,8 @@ import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 
 MOST_FILES, MOST_BYTES, MOST_IN_ALL = 8, 15 * 2**20, 60 * 2**20
@@ -46,11 +47,11 @@ def archive(files: Iterable[tuple[Path, str]]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
         for path, name in files:
             try:
-                content = path.read_bytes()
+                content, made = path.read_bytes(), int(path.stat().st_mtime)
             except OSError:
                 continue
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime = len(content), int(path.stat().st_mtime)
+            entry.size, entry.mtime = len(content), made
             tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
@@ -78,10 +79,19 @@ def _config(folder: Path) -> str:
 class Saver:
     """Writes the files again and again while runs are made."""
 
-    def __init__(self, out: Path, runs: Path, more: Mapping[str, Path], known: Iterable[str] = ()):
+    def __init__(
+        self,
+        out: Path,
+        runs: Path,
+        more: Mapping[str, Path],
+        known: Iterable[str] = (),
+        brought: Container[str] = frozenset(),
+    ):
         """out: where the files go. runs: the root. more: "results" and "derived" -> their folders.
-        known: names of runs that had ended before, which stay where they are."""
-        self.out, self.runs, self.more = out, runs, more
+        known: names of runs that had ended before, which stay where they are. brought: digests of
+        the files of `more` that packs had brought; one that is still so does not go back, where a
+        newer one may have been made meanwhile."""
+        self.out, self.runs, self.more, self.brought = out, runs, more, brought
         self.packed: list[list[Path]] = [[]]
         self.seen = {runs / name for name in known}
         self.sizes: dict[str, int] = {}
@@ -124,10 +134,20 @@ class Saver:
         files = []
         for base, folder in self.more.items():
             for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-                if base != "derived" or (path.suffix == ".pt" and path.stat().st_size <= DERIVED):
+                if self._goes_back(base, path):
                     files.append((path, f"{base}/{path.relative_to(folder).as_posix()}"))
         if files:
             self._write("more.tar.gz", archive(files))
+
+    def _goes_back(self, base: str, path: Path) -> bool:
+        """Whether a file was made here, and is small if it is derived; False for one that has just
+        gone."""
+        try:
+            if base == "derived" and (path.suffix != ".pt" or path.stat().st_size > DERIVED):
+                return False
+            return digest_of(path.read_bytes()) not in self.brought
+        except OSError:
+            return False
 
     def _write_going(self, folders: list[Path]) -> None:
         """Those that are nearest their end, as many as there is room for."""
@@ -136,7 +156,10 @@ class Saver:
         spent = 0
         for folder in sorted(folders, key=progress, reverse=True):
             files = files_of(folder, self.runs, GOING)
-            size = sum(path.stat().st_size for path, _ in files)
+            try:
+                size = sum(path.stat().st_size for path, _ in files)
+            except OSError:  # one has just gone: this run is another time's
+                continue
             if (folder / "checkpoint.pt").is_file() and spent + size <= room:
                 taken.append(folder)
                 spent += size
@@ -154,12 +177,14 @@ class Saver:
         self.sizes[name] = len(content)
 
 
-def collect(parts: Path, places: Mapping[str, Path]) -> dict[str, int]:
+def collect(
+    parts: Path, places: Mapping[str, Path], keep: Container[Path] = frozenset()
+) -> dict[str, int]:
     """Put what came back into its places, "runs", "results" and "derived".
 
-    A run that has ended here stays as it is, and so does one that has come further here. Gives how
-    many runs had ended, how many go on, and how many other files there were. Raises Broken for a
-    file that is no such archive, after what the others hold is in place.
+    A run that has ended here stays as it is, and so does one that has come further here, and each
+    file of `keep`. Gives how many runs had ended, how many go on, and how many other files there
+    were. Raises Broken for a file that is no such archive, after what the others hold is in place.
     """
     counts = {"ended": 0, "going": 0, "files": 0}
     broken: list[str] = []
@@ -179,7 +204,7 @@ def collect(parts: Path, places: Mapping[str, Path]) -> dict[str, int]:
             if base == "runs":
                 run, _, file = rest.rpartition("/")
                 folders.setdefault(run, {})[file] = data
-            else:
+            elif places[base] / rest not in keep:
                 put(places[base] / rest, data)
                 counts["files"] += 1
         for run, files in folders.items():
@@ -204,6 +229,11 @@ def read_archive(path: Path) -> dict[str, bytes]:
                 raise tarfile.TarError(f"it has {entry.name}")
             found[entry.name] = stream.read()
     return found
+
+
+def digest_of(content: bytes) -> str:
+    """A digest by which a file that has changed is known."""
+    return blake2b(content, digest_size=10).hexdigest()
 
 
 def put(path: Path, content: bytes) -> None:

@@ -43,6 +43,9 @@ from torch import Tensor
 from bench.core.loop import Standing, advance, first
 from bench.core.settings import BadSetting, build
 from bench.core.task import Context
+from bench.reproduce.book import load_book
+from bench.reproduce.making import Choice
+from bench.reproduce.plan import Names, make_plan
 from bench.runs import stop
 from bench.runs.environment import environment_of
 from bench.runs.files import read_json, write_json
@@ -346,6 +349,15 @@ def lanes() -> Item:
     return Item("lanes", about, lambda s: check_file("lanes", s).is_file(), work)
 
 
+def has_runs_left(entry: Mapping[str, Any], root: Path) -> bool:
+    """Whether a run that an entry of the list asks for has not ended, well or not."""
+    book, choice = load_book(), Choice(tuple(entry.get("rows", ())))
+    plan = make_plan(book.artifacts[entry["id"]], book, entry["budget"], root, Names(root))
+    assert plan is not None
+    ended = [run for run in choice.runs(plan) if run.summary is not None]
+    return len(ended) < choice.count(plan)
+
+
 def artifact(entry: Mapping[str, Any]) -> Item:
     """The runs of an artifact, or of some of its rows, as an entry of the list says."""
     name, budget = entry["name"], entry["budget"]
@@ -360,7 +372,8 @@ def artifact(entry: Mapping[str, Any]) -> Item:
             "--jobs", str(s.workers), "--runs", str(s.root), f"run.device={s.device.type}",
             f"data.root={s.data}", *entry.get("settings", []),
         )  # fmt: skip
-        complete = run_within(run, s, fine=(0, 1))  # 1: a run has diverged; its folder tells so
+        # 1 is a run that has diverged, whose folder tells so, or one that raised and has not ended
+        complete = run_within(run, s, fine=(0, 1)) and not has_runs_left(entry, s.root)
         if complete:
             marker(s).parent.mkdir(parents=True, exist_ok=True)
             marker(s).touch()

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from bench.core.settings import locate, version_of
 from bench.core.task import Context
 from tasks.data.kept import made_or_kept
+from tasks.models.softmax_rows import library
 
 
 def descend(
@@ -42,11 +44,13 @@ def train_or_load(
 ) -> Tensor:
     """What train() returns, read from data.root/derived if an earlier call has kept it there.
 
-    The file is named by all that the result depends on: `name`, settings, data, number type,
-    kind of device and number of threads.
+    name: of the task, whose function is tasks.<name>.<name>. The file is named by all that the
+    result depends on: the task and its version, which is raised with a change of what is trained,
+    settings, data, number type, and what `circumstances` has.
     """
-    depends_on = f"{settings} {context.dtype} {context.device.type} {torch.get_num_threads()}"
-    digest = hashlib.blake2b(depends_on.encode(), digest_size=10)
+    version = version_of(locate(f"tasks.{name}.{name}", "task"))
+    depends_on = [settings, version, context.dtype, *circumstances(context.device)]
+    digest = hashlib.blake2b(" ".join(map(str, depends_on)).encode(), digest_size=10)
     for part in data:
         digest.update(part.cpu().numpy().data)
 
@@ -54,3 +58,12 @@ def train_or_load(
         return train().cpu()
 
     return made_or_kept(f"{name}-{digest.hexdigest()}", context, trained).to(context.device)
+
+
+def circumstances(device: torch.device) -> list[object]:
+    """What decides the last bits beside the code: torch, the kind of device and the number of
+    threads; on a CPU also its instructions, and whether softmax_rows.c is compiled."""
+    found: list[object] = [torch.__version__, device.type, torch.get_num_threads()]
+    if device.type == "cpu":
+        found += [torch.backends.cpu.get_cpu_capability(), library() is not None]
+    return found

@@ -28,6 +28,7 @@ from bench.reproduce.schema import StrictModel
 from bench.runs.name import describe_node
 
 TRIED = 1000  # the seed of the trials; those that are scored are 0, 1, ...
+MEMORY_GB = 4.0  # a run's limit, unless its track has another one
 Precision = Literal["float32", "float64"]
 Scalar = bool | int | float | str
 # what a step size is told in: the task's unit for x, that for y, or their ratio
@@ -120,7 +121,7 @@ class Track(StrictModel):
     batches: tuple[int, ...] = ()
     most: Annotated[int, Field(ge=1)]
     cpu_seconds: Annotated[float, Field(gt=0)] = 60.0
-    memory_gb: Annotated[float, Field(gt=0)] = 4.0
+    memory_gb: Annotated[float, Field(gt=0)] = MEMORY_GB
     trials: Annotated[int, Field(ge=1)] = 32
     seeds: Annotated[int, Field(ge=1)] = 10
     methods: tuple[str, ...]
@@ -317,5 +318,7 @@ def rules_of(entered: Entrant) -> str:
     }
     if track.by == "value" or about.higher:
         meaning["higher"] = about.higher
+    if track.memory_gb != MEMORY_GB:  # records were made before it was part of the digest
+        meaning["memory_gb"] = track.memory_gb
     text = json.dumps(meaning, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=6).hexdigest()

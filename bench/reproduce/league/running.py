@@ -228,7 +228,7 @@ def end_with_command() -> None:
 
 
 def note_killed(league: League, task: str, method: str, code: int) -> None:
-    """Write the row of the run with which its process was killed.
+    """Write the row of the run with which its process was killed; none if all its runs had ended.
 
     Raises BadSetting if the process ended by itself: then not the method is wrong, but what it was
     given.
@@ -237,9 +237,10 @@ def note_killed(league: League, task: str, method: str, code: int) -> None:
         raise BadSetting(f"{method} on {task}: its process gave up, and said why above")
     entered, targets = league.entrant(task, method), league.targets.tasks[task]
     file = league.file(task, method)
-    case = next(missing(entered, targets, file))
-    row = Row(**case._asdict(), status="killed", reason=reason_killed(-code))
-    add_line(file, row.model_dump_json())
+    case = next(missing(entered, targets, file), None)
+    if case is not None:
+        row = Row(**case._asdict(), status="killed", reason=reason_killed(-code))
+        add_line(file, row.model_dump_json())
 
 
 def told(league: League, task: str, method: str) -> str:

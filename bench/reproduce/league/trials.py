@@ -233,12 +233,25 @@ def missing(entered: Entrant, targets: TaskTargets, file: Path) -> Iterator[Case
         yield from waiting
 
 
-def make_missing(work: Work) -> None:
-    """Make the runs of a method on a task that are not there yet, one after the other."""
+def make_missing(work: Work, idle_kb: float | None = None) -> None:
+    """Make the runs of a method on a task that are not there yet, one after the other.
+
+    idle_kb: the memory of this process before, beyond which that of the runs is noted; None: it is
+    not measured.
+    """
     entered = entrant(read_track(work.track, work.folder), work.track, work.task, work.method)
     for case in missing(entered, work.targets, work.file):
         row = make_run(entered, work.targets, case, work.data)
+        if idle_kb is not None:  # before the row: a kill leaves no row whose memory is not known
+            note_memory(work.file, machine.peak_of_process_kb() - idle_kb)
         add_line(work.file, row.model_dump_json())
+
+
+def note_memory(file: Path, kb: float) -> None:
+    """Add a line with the memory that runs took, if it is the most so far."""
+    known, mb = read_progress(file).memory_mb, round(kb / 1024, 1)
+    if known is None or mb > known:
+        add_line(file, json.dumps({"memory_mb": mb}))
 
 
 def make_apart(work: Work) -> None:
@@ -248,9 +261,7 @@ def make_apart(work: Work) -> None:
     machine.settle(torch.device("cpu"), threads=1)
     idle = machine.peak_of_process_kb()
     limit_memory(read_track(work.track, work.folder).memory_gb)
-    make_missing(work)
-    peak = (machine.peak_of_process_kb() - idle) / 1024
-    add_line(work.file, json.dumps({"memory_mb": round(peak, 1)}))
+    make_missing(work, idle)
 
 
 def limit_memory(gb: float) -> None:
