@@ -510,7 +510,7 @@ def test_what_it_costs_is_measured_or_estimated(measured: records.Record) -> Non
     )
     assert durations.describe_cost(entry, "short", whole, 2.0) == "70 s (measured)"
     before = whole.model_copy(update={"process_seconds": None, "startup_seconds": None})
-    assert spending.recorded_run_count(before) == 18
+    assert records.recorded_run_count(before) == 18
     assert durations.describe_cost(entry, "short", before, 2.0) == "~ 1.67 min"
     assert durations.describe_cost(entry, "short", measured, 2.0) == "~ 4 min"
     assert durations.describe_cost(entry, "short", None, 2.0) == "~ 4 min"

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from bench.reproduce.records import Record
+from bench.reproduce.records import Record, recorded_run_count
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
-from bench.reproduce.spending import recorded_run_count
 
 
 def describe_cost(artifact: Artifact, budget: Budget, found: Record | None, startup: float) -> str:

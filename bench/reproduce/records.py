@@ -36,7 +36,7 @@ from bench.reproduce.points import points
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
-from bench.reproduce.spending import spent_seconds
+from bench.reproduce.spending import Seconds, spent_seconds
 from bench.reproduce.timing import pace
 from bench.runs.files import is_number, read_small, write_whole
 
@@ -165,6 +165,12 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
     ended = [run for run in plan.runs if run.summary is not None]
     fresh = [run for run in ended if run.recorded is None]
     before = old if old is not None and len(fresh) < len(ended) else None
+    spent = (
+        Seconds(before.run_seconds, before.process_seconds, before.startup_seconds)
+        if before
+        else None
+    )
+    reused = (len(ended) - len(fresh)) / ended_count(before) if before else 0.0
     environments = [stage for run in fresh for stage in stages(run.folder.environment())]
     rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
     for row in plan.rows:
@@ -224,7 +230,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
             ]
         ),
         commits=distinct_values([*(before.commits if before else []), *map(commit, environments)]),
-        **spent_seconds(fresh, before, len(ended) - len(fresh))._asdict(),
+        **spent_seconds(fresh, spent, reused)._asdict(),
         rows=rows,
         claims=judge_claims(plan, book),
         histories={
@@ -234,6 +240,19 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
             if run.summary is not None and run.history
         },
     )
+
+
+def recorded_run_count(found: Record) -> int:
+    """The number of runs that a record is made of, with those that had not ended."""
+    rows = [row for group in found.rows.values() for row in group.values()]
+    return sum(len(row.tries) + len(row.runs) for row in rows)
+
+
+def ended_count(found: Record) -> int:
+    """The number of a record's runs that had ended, and whose times it therefore has."""
+    rows = [row for group in found.rows.values() for row in group.values()]
+    words = [word for row in rows for word in (*row.status, *(t["status"] for t in row.tries))]
+    return sum(word != "missing" for word in words)
 
 
 def count_looks(plan: Plan, old: Record | None) -> list[int]:

@@ -1,12 +1,9 @@
 """What the runs of a record took together."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bench.reproduce.plan import Run
-
-if TYPE_CHECKING:
-    from bench.reproduce.records import Record
 
 
 class Seconds(NamedTuple):
@@ -17,36 +14,21 @@ class Seconds(NamedTuple):
     startup_seconds: float | None
 
 
-def spent_seconds(fresh: Sequence[Run], before: "Record | None", reused: int) -> Seconds:
+def spent_seconds(fresh: Sequence[Run], before: Seconds | None, share: float) -> Seconds:
     """What the runs of a new record took.
 
-    fresh: those that have folders. before: the record from which the others come, whose times are
-    known of all of its runs together. reused: how many come from it.
+    fresh: those that have folders. before: the times of the record from which the others come,
+    which are of all of its runs together. share: how large a part of those runs these others are.
     """
     steps = sum(map(step_seconds, fresh))
     whole, startup = map(process_seconds, fresh), map(startup_seconds, fresh)
     if before is None:
         return Seconds(round(steps, 2), sum_known(whole), sum_known(startup))
-    share = reused / ended_count(before)
     return Seconds(
         round(steps + share * before.run_seconds, 2),
         sum_known([*whole, scaled(before.process_seconds, share)]),
         sum_known([*startup, scaled(before.startup_seconds, share)]),
     )
-
-
-def recorded_run_count(found: "Record") -> int:
-    """The number of runs that a record is made of, with those that had not ended."""
-    rows = [row for group in found.rows.values() for row in group.values()]
-    grids = sum(len(row.tries) for row in rows)
-    return grids + sum(len(row.runs) for row in rows)
-
-
-def ended_count(found: "Record") -> int:
-    """The number of a record's runs that had ended, and whose times it therefore has."""
-    rows = [row for group in found.rows.values() for row in group.values()]
-    words = [word for row in rows for word in (*row.status, *(t["status"] for t in row.tries))]
-    return sum(word != "missing" for word in words)
 
 
 def step_seconds(run: Run) -> float:

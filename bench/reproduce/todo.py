@@ -16,11 +16,10 @@ from bench.reproduce.durations import format_duration
 from bench.reproduce.plan import Names, Plan, PlannedRow, make_plan
 from bench.reproduce.power import ASKED, claim_seeds
 from bench.reproduce.recorded import reusable_runs
-from bench.reproduce.records import ClaimRecord, Record
+from bench.reproduce.records import ClaimRecord, Record, recorded_run_count
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
-from bench.reproduce.spending import recorded_run_count
 
 Records = Mapping[tuple[str, str], Record]  # by artifact and budget
 UNDECIDED: tuple[VerdictWord, ...] = ("not enough runs", "outdated", "not run")
