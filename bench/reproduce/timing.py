@@ -30,7 +30,7 @@ def untimed_seeds(claim: AnyClaim, runs: RunsOfRows) -> set[int]:
 def by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
     """The runs that have ended, by their seeds.
 
-    Those that failed are left out: whatever its time was, such a run never reaches a target.
+    Runs that failed are left out: they never reach a target, whatever time they took.
     """
     found: dict[int, list[Run]] = {}
     for run in runs:

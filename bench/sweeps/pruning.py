@@ -75,7 +75,7 @@ class Watch:
             self.open = storage, open_study(storage, self.pruning)
         storage, study = self.open
         known = storage.get_trial(self.trial).last_step
-        for row in rows:  # but the run's end, after which there is nothing to stop
+        for row in rows:  # the last one is left out: there is nothing to stop after it
             if (known or 0) < row["step"] < self.pruning.last:
                 value = row.get(self.metric)
                 shown = math.nan if value is None else float(value)

@@ -135,7 +135,7 @@ class Search:
         left = []
         for known in self.study.get_trials(deepcopy=False):
             if known.params.keys() != self.space.parts.keys():
-                continue  # a kill cut it short while others were made, or in an earlier version
+                continue  # a kill cut this trial short: in an older version, or beside others
             trial = self.trial(known.number, known.params)
             self.trials.append(trial)
             if known.state.is_finished():
@@ -162,7 +162,7 @@ class Search:
     def ask(self) -> Trial:
         """A new trial, whose values optuna chooses by what it knows."""
         number = len(self.study.get_trials(deepcopy=False))
-        # in an order of their own: on the command line any order is the same search
+        # sorted, because a search is the same whatever the order on the command line is
         boxes = {key: self.space.parts[key].distribution() for key in sorted(self.space.parts)}
         # from its number, so that a search that was killed goes on as it would have
         self.study.sampler = sampler_of(self.settings["sampler"], self.settings["seed"], number)
@@ -314,8 +314,8 @@ def ignore_end(job: Job) -> None:
 def goes_on_later(run: sweep.SweepRun, end: sweep.Outcome) -> bool:
     """Whether the same command goes on with a run that was stopped, if only by the machine.
 
-    A full disk or a lack of memory may keep a run from its end, or from going on from a checkpoint;
-    what its folder says then is not that it has failed.
+    A full disk or a lack of memory may keep a run from its end, or from going on from a checkpoint.
+    Its folder does not say then that the run has failed.
     """
     if end.status in sweep.LATER:
         return True
