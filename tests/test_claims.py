@@ -79,9 +79,15 @@ def measured(
     claim: Mapping[str, Any],
     runs: RunsOfRows,
     published: Mapping[str, Mapping[str, Published]] | None = None,
+    by_clock: bool = False,
 ) -> list[ClaimPart]:
     return claims.claim_parts(
-        claimed(claim), runs, 3, lambda n: METRICS.get(n, Metric(label=n)), published or {}
+        claimed(claim),
+        runs,
+        3,
+        lambda n: METRICS.get(n, Metric(label=n)),
+        published or {},
+        by_clock,
     )
 
 
@@ -391,6 +397,50 @@ def test_the_seeds_of_which_all_runs_are_of_one_speed_are_judged(claim: dict[str
     assert len(whole.values) == 8
     assert part.values == pytest.approx(whole.values[: 8 - left_out])
     assert part.expected == whole.expected - left_out
+
+
+AT_THE_END: list[dict[str, Any]] = [  # what compares the last values of one row with another's
+    {"kind": "above", "metric": "loss", "rows": ["A"], "than": ["B"]},
+    {"kind": "below", "metric": "loss", "rows": ["A"], "than": ["B"]},
+    {"kind": "order", "metric": "loss", "rows": ["A", "B"]},
+    {"kind": "close", "every": ["loss"], "rows": ["A", "B"], "within": 0.1},
+    {"kind": "slope", "metric": "loss", "against": "k", "rows": ["A"], "at_most": 9.0,
+     "points": {"A": 1.0, "B": 2.0, "C": 3.0}},
+]  # fmt: skip
+ALONE: list[dict[str, Any]] = [  # what compares no last values, or those of no two rows
+    {"kind": "between", "metric": "loss", "rows": ["A", "B"], "at_most": 9.0},
+    {"kind": "converges", "metric": "loss", "rows": ["A"], "within": 0.1},
+    {"kind": "diverges", "metric": "loss", "rows": ["A"], "growth": 2.0},
+    {"kind": "first", "metric": "loss", "on": "calls", "rows": ["A"], "than": ["B"],
+     "value": 0.2},
+    {"kind": "slope", "metric": "loss", "against": "step", "rows": ["A", "B"], "after": 0.0,
+     "at_most": 9.0},
+    {"kind": "slope", "metric": "calls", "against": "k", "rows": ["A"], "at_most": 9.0,
+     "points": {"A": 1.0, "B": 2.0, "C": 3.0}, "until": "loss", "target": 0.2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", [*AT_THE_END, *ALONE])
+def test_ends_that_a_clock_sets_are_compared_only_of_machines_of_one_speed(
+    claim: dict[str, Any],
+) -> None:
+    """At the seed 3 the runs of one row were made on a slower machine, so that they ended sooner.
+
+    All runs were made beside other work, which takes less from them.
+    """
+    curve = [0.9, 0.5, 0.3, 0.2, 0.1]
+    runs = {
+        row: [
+            run(seed, others=1.0, pace=9.0 if (row, seed) == ("A", 3) else 1.0, loss=curve[skip:])
+            for seed in range(8)
+        ]
+        for row, skip in {"A": 1, "B": 0, "C": 0}.items()
+    }
+    left_out = int(claim in AT_THE_END)
+    for whole, part in zip(measured(claim, runs), measured(claim, runs, by_clock=True)):
+        assert len(whole.values) == 8
+        assert len(part.values) == 8 - left_out
+        assert part.expected == whole.expected - left_out
 
 
 @pytest.mark.parametrize(

@@ -138,17 +138,18 @@ def test_disturbed_runs_are_made_again_once(
     assert "--disturbed" in said
 
 
+@pytest.mark.parametrize("metric", ["cpu_seconds", "loss"])
 def test_runs_of_a_slower_machine_are_made_again_until_all_are_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs that are not like the newest come first, and then the newest, because this machine
-    is as fast as neither of the two before it."""
+    is as fast as neither of the two before it. A clock ends the runs."""
     less = {
-        "kind": "below", "by": "us", "text": "A takes less time", "rows": ["A"], "than": ["L"],
-        "metric": "cpu_seconds",
+        "kind": "below", "by": "us", "text": "A has less", "rows": ["A"], "than": ["L"],
+        "metric": metric,
     }  # fmt: skip
     rows = {"A": {"method": "bome"}, "L": {"method": "bome", "line": True}}
-    spec = ONE_RUN | {"rows": rows, "claims": {"less": less}}
+    spec = ONE_RUN | {"rows": rows, "claims": {"less": less}, "set": {"run.cpu_seconds": 9.0}}
     for i, (row, pace) in enumerate({"A": 1.0, "L": 3.0}.items()):
         for seed in range(3):
             process = {"others_cores": 0.1, "pace_ms": pace if seed == 1 else 1.0}
@@ -170,6 +171,37 @@ def test_runs_of_a_slower_machine_are_made_again_until_all_are_of_one(
         artifact, planned.BOOK, "short", tmp_path, [], Launcher(launch), disturbed=True
     )
     assert started == ["paper/A/-1", "paper/L/-1"]
+
+
+def test_runs_that_are_compared_are_made_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where times matter: first all points of grids, then every row at one seed before the next."""
+    rows = {"A": {"method": "bome"}, "L": {"method": "bome", "line": True}}
+    budgets = {"short": {"minutes": 1.0, "seeds": 2}}
+    started: list[str] = []
+
+    def launch(jobs: Sequence[job_layer.Job], folder: Path, report: ReportEnd) -> None:
+        for job in jobs:
+            started.append(job.folder.name.removeprefix("paper/"))
+            planned.finish(tmp_path, job.folder.name, 1.0)
+            report(job)
+
+    def order(**changes: Any) -> list[str]:
+        started.clear()
+        shutil.rmtree(tmp_path / "paper", ignore_errors=True)
+        spec = {"variants": {"paper": {}}, "rows": rows, "budgets": budgets, **changes}
+        making.make_runs(
+            planned.artifact(**spec), planned.BOOK, "short", tmp_path, [], Launcher(launch)
+        )
+        return started
+
+    monkeypatch.setattr(making, "Names", lambda root, extra: Named())
+    tries = [f"A/{point}-0" for point in (0.1, 0.2, 0.3)]
+    timed = {"set": {"run.cpu_seconds": 9.0}}
+    assert order(**timed) == [*tries, "A/0.1-1", "L/-1", "A/0.1-2", "L/-2"]
+    no_grid = order(**timed, grid=None, select=None)
+    assert no_grid == ["A/-0", "L/-0", "A/-1", "L/-1"]
 
 
 def test_the_time_of_files(tmp_path: Path) -> None:

@@ -557,3 +557,28 @@ def test_counts_of_runs_that_a_target_or_a_clock_ends_are_no_settings() -> None:
     for early in ({"run.until": "loss"}, {"run.cpu_seconds": 1.0}, {"run.seconds": 1.0}):
         assert not counts("calls", set=early)
     assert counts("calls", set={"run.cpu_seconds": None, "run.steps": 3})
+
+
+def test_a_record_compares_ends_that_a_clock_sets_only_of_machines_of_one_speed(
+    tmp_path: Path,
+) -> None:
+    less = {"kind": "below", "metric": "loss", "by": "us", "text": "t", "rows": ["A"],
+            "than": ["L"]}  # fmt: skip
+    rows = {"A": {"method": "bome"}, "L": {"method": "bome", "line": True}}
+    plain = {"grid": None, "select": None, "variants": {"paper": {}}, "rows": rows}
+    for row, pace in {"A": 3.0, "L": 1.0}.items():
+        for seed in range(3):
+            process = {"others_cores": 0.0, "pace_ms": pace if seed == 1 else 1.0}
+            ended(tmp_path, f"paper/{row}/-{seed}", 1.0 + seed * (row == "L"), process=process)
+
+    def seeds_judged(setting: dict[str, Any]) -> int:
+        spec = {**plain, "set": setting, "claims": {"less": less}}
+        found = records.make_record(made(tmp_path, **spec), BOOK)
+        again = rejudging.rejudge(found, artifact(**spec), BOOK)
+        assert again == found.claims
+        return found.claims["paper"]["less"].verdict.n
+
+    assert seeds_judged({}) == 3
+    assert seeds_judged({"run.steps": 9}) == 3
+    assert seeds_judged({"run.cpu_seconds": 1.0}) == 2
+    assert seeds_judged({"run.seconds": 1.0}) == 2

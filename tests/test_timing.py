@@ -60,8 +60,9 @@ def test_a_run_that_failed_needs_no_time() -> None:
     claim = {"kind": "first", "metric": "loss", "rows": ["A"], "than": ["B"], "value": 0.5}
     first = claimed({**claim, "on": "cpu_seconds"})
     runs = {"A": [run(1)], "B": [run(1, "diverged", others=None, pace=9.0)]}
-    assert timing.untimed_seeds(first, runs) == set()
-    assert timing.untimed_seeds(first, {"A": [run(1)], "B": [run(1, others=None)]}) == {1}
+    busy = {"A": [run(1)], "B": [run(1, others=None)]}
+    assert timing.unlike_seeds(first, runs, by_clock=False) == set()
+    assert timing.unlike_seeds(first, busy, by_clock=False) == {1}
     assert list(timing.by_seed([*runs["A"], *runs["B"]])) == [1]
     assert timing.by_seed(runs["B"]) == {}
 
@@ -86,6 +87,13 @@ def test_runs_that_are_not_like_the_newest_are_repeated(tmp_path: Path) -> None:
     assert timing.runs_to_repeat([old, new, older, kept]) == [old, older]
     assert timing.runs_to_repeat([old, older, kept]) == [kept]
     assert timing.runs_to_repeat([new, kept]) == []
+
+
+def test_what_worked_beside_runs_is_no_matter_for_their_speed(tmp_path: Path) -> None:
+    busy = recorded(1.0, others=2.0)
+    assert timing.runs_of_other_speed([recorded(1.2), busy]) == []
+    old, new = in_folder(tmp_path, 5, 1.0), in_folder(tmp_path, 9, 3.0)
+    assert timing.runs_of_other_speed([old, busy, new]) == [old, busy]
 
 
 def test_all_are_repeated_where_none_has_a_folder() -> None:

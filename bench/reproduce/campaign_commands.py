@@ -23,8 +23,8 @@ LEGEND = (
     "values do not say, as where no run reached the target. Raise seeds in the spec,\n"
     "or only the claim's rows in more_seeds.\n"
     "waits for: the budget gpu, which has no record yet, judges the claim at the paper's size.\n"
-    "disturbed: runs beside which others worked, or of machines of different speed, whose seeds a\n"
-    "claim that reads times leaves out; reproduce run ID --budget B --disturbed makes them again."
+    "disturbed: runs beside which others worked, or of machines of different speed, whose seeds\n"
+    "the claim leaves out; reproduce run ID --budget B --disturbed makes them again."
 )
 
 

@@ -30,7 +30,7 @@ from bench.reproduce.plan import TIMES, Run, metric_value
 from bench.reproduce.slopes import RunsOfRows, slope_parts
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
 from bench.reproduce.targets import costs_to_target, lead, log_ratio, target_phrase
-from bench.reproduce.timing import untimed_seeds
+from bench.reproduce.timing import unlike_seeds
 
 VerdictWord = Literal["holds", "fails", "not enough runs", "outdated", "not run"]
 
@@ -89,20 +89,22 @@ def claim_parts(
     expected: int,
     metrics: Callable[[str], Metric],
     published: Mapping[str, Mapping[str, Published]],
+    by_clock: bool = False,
 ) -> list[ClaimPart]:
     """The claim's parts, with the values of the runs that have ended.
 
     expected: the number of seeds. metrics: the metric of a name. published: row -> metric -> the
-    paper's value. A value is nan where a run does not have what the claim asks for. A claim that
-    reads times has no values of the seeds at which others worked beside one of its runs, or whose
-    runs were made on machines of different speed: such times tell nothing of the methods, and the
-    other seeds are judged.
+    paper's value. by_clock: a clock ends runs of the claim's rows. A value is nan where a run does
+    not have what the claim asks for. A claim that reads times has no values of the seeds at which
+    others worked beside one of its runs, or whose runs were made on machines of different speed:
+    such times tell nothing of the methods, and the other seeds are judged. The same holds for
+    machines of different speed where the claim compares the ends of runs that a clock ends.
     """
-    untimed = untimed_seeds(claim, runs)
+    unlike = unlike_seeds(claim, runs, by_clock)
     runs = {
-        row: [run for run in some if run.planned.seed not in untimed] for row, some in runs.items()
+        row: [run for run in some if run.planned.seed not in unlike] for row, some in runs.items()
     }
-    expected -= len(untimed)
+    expected -= len(unlike)
     if isinstance(claim, First) and claim.gain is not None:
         runs = at_whole_seeds(claim, runs)
 

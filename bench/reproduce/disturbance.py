@@ -1,9 +1,16 @@
-"""Runs whose times a claim reads, and cannot compare: to be made again alone, on one machine."""
+"""Runs that a claim cannot compare, as machines have a part in them: to be made again on one."""
 
 from bench.reproduce.claim_kinds import AnyClaim
-from bench.reproduce.plan import TIMES, Plan, Run, seeds
+from bench.reproduce.plan import Plan, Run, seeds
+from bench.reproduce.points import ends_by_clock
 from bench.reproduce.records import claims_at
-from bench.reproduce.timing import by_seed, runs_to_repeat
+from bench.reproduce.timing import (
+    by_seed,
+    compares_ends,
+    reads_times,
+    runs_of_other_speed,
+    runs_to_repeat,
+)
 
 
 def disturbed_names(plan: Plan) -> set[str]:
@@ -20,11 +27,14 @@ def disturbed_names(plan: Plan) -> set[str]:
 def disturbed_runs(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
     """Those finished runs of a claim and a variant that `run --disturbed` makes again.
 
-    The list is empty for a claim that reads no times.
+    The list is empty for a claim that neither reads times nor compares the ends of runs that a
+    clock ends.
     """
-    if not any(metric in TIMES for metric in claim.metrics):
-        return []
     rows = [row for row in plan.rows if row.variant == variant and row.name in claim.needed_rows]
     judged = seeds(plan.artifact, plan.budget, claim.needed_rows)
     runs = [run for row in rows for run in row.runs if run.planned.seed in judged]
-    return [run for some in by_seed(runs).values() for run in runs_to_repeat(some)]
+    if reads_times(claim):
+        return [run for some in by_seed(runs).values() for run in runs_to_repeat(some)]
+    if compares_ends(claim) and any(ends_by_clock(run.planned.point) for run in runs):
+        return [run for some in by_seed(runs).values() for run in runs_of_other_speed(some)]
+    return []

@@ -2,10 +2,11 @@
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +102,13 @@ def make_runs(
     """Make the runs that are missing, and give the plan with all of them.
 
     The points of every grid are made first, at the first seed; when they show which point is the
-    best, it is made at the other seeds. extra: overrides for all runs. anew: finished runs whose
-    code has changed are made again. choice: which runs are made at all. old: a record whose runs
-    are not made again. disturbed: runs whose times a claim reads are made again, once, if other
-    work was done beside them; a record's are among them. Raises BadSetting if a row's settings are
-    refused.
+    best, it is made at the other seeds. Where times matter, all rows are made at one seed before
+    any is made at the next, so that what is compared is made within a short time.
+
+    extra: overrides for all runs. anew: finished runs whose code has changed are made again.
+    choice: which runs are made at all. old: a record whose runs are not made again. disturbed: runs
+    that a claim cannot compare, because of the machines that made them, are made again, once; a
+    record's are among them. Raises BadSetting if a row's settings are refused.
     """
     import_torch()
     from bench.reproduce import runner  # slow to import
@@ -120,10 +123,9 @@ def make_runs(
     assert first is not None
     plan = first
     retry = "run.retry_failed=true" in extra
+    timing = plans.needs_times(artifact.spec, budget)
     # lanes have no time of their own
-    side_by_side = len(plans.seeds(artifact, budget)) > 1 and not plans.needs_times(
-        artifact.spec, budget
-    )
+    side_by_side = len(plans.seeds(artifact, budget)) > 1 and not timing
     memory = plans.measures_memory(artifact.spec)
     chosen = choice.runs(plan)
     done = sum(run.summary is not None for run in chosen)
@@ -158,7 +160,8 @@ def make_runs(
         def runs_to_make() -> list[plans.PlannedRun]:
             timed = disturbed_names(plan) if disturbed else set()
             found = [run_to_make(run, timed) for run in chosen]
-            return [planned for planned in found if planned is not None]
+            wanted = [planned for planned in found if planned is not None]
+            return in_blocks(wanted, plan) if timing else wanted
 
         while wanted := runs_to_make():
             lanes = side_by_side and not retry and not memory
@@ -181,6 +184,16 @@ def make_runs(
     if "logger=wandb" in extra:
         tell_offline([run.folder.path for run in chosen])
     return plan
+
+
+def in_blocks(wanted: Sequence[plans.PlannedRun], plan: Plan) -> list[plans.PlannedRun]:
+    """The runs to make next: the points of grids if any are wanted, or else seed by seed.
+
+    What is compared are the runs of one seed, and a machine may be faster an hour later.
+    """
+    tried = {run.planned.name for row in plan.rows for run in row.tried}
+    tries = [planned for planned in wanted if planned.name in tried]
+    return tries or sorted(wanted, key=attrgetter("seed"))
 
 
 def wandb_overrides(extra: list[str], artifact: Artifact, budget: Budget) -> list[str]:
@@ -229,7 +242,7 @@ def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
     if beside:
         out.print(
             f"{len(beside)} finished runs had other work beside them, or were made on a machine of "
-            "another speed, so that no claim reads their times; reproduce run with --disturbed "
+            "another speed, so that a claim leaves their seeds out; reproduce run with --disturbed "
             "makes them again, one at a time"
         )
     out.print(

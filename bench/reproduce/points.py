@@ -7,6 +7,8 @@ from itertools import product
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import Book, Settings, Spec, Value, VariantPart
 
+CLOCKS = ("run.seconds", "run.cpu_seconds")  # the settings that end a run after some time
+
 
 @dataclass(frozen=True)
 class Point:
@@ -55,6 +57,12 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
                 grid = {path: of_budget[path] for path in grid if path in of_budget}
             for values in product(*grid.values()):
                 yield Point(variant, name, tuple(settings.items()), tuple(zip(grid, values)))
+
+
+def ends_by_clock(point: Point) -> bool:
+    """Whether a point's runs end after some time, and not after some number of steps."""
+    settings = dict(point.settings)
+    return any(settings.get(name) is not None for name in CLOCKS)
 
 
 def format_override(path: str, value: Value) -> str:

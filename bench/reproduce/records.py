@@ -32,7 +32,7 @@ from bench.reproduce.histories import (
 )
 from bench.reproduce.places import RESULTS, readable
 from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
-from bench.reproduce.points import points
+from bench.reproduce.points import Point, ends_by_clock, points
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
@@ -308,26 +308,25 @@ def parts_at_budget(
     runs: one variant's runs.
     """
     spec, judged = artifact.spec, seeds(artifact, budget, claim.needed_rows)
+    of_claim = [p for p in points(spec, book, budget) if p.row in claim.needed_rows]
+    by_clock = any(map(ends_by_clock, of_claim))
     parts = claims.claim_parts(
         claim_at_budget(claim, spec, budget),
         {row: [run for run in own if run.planned.seed in judged] for row, own in runs.items()},
         len(judged),
         partial(book.metric, spec.task),
         {name: row.published for name, row in spec.rows.items()},
+        by_clock,
     )
-    if any(part.counts for part in parts) and may_end_early(claim, spec, book, budget):
+    settings_fix_steps = not by_clock and not any(map(ends_at_target, of_claim))
+    if not settings_fix_steps:
         return [part.model_copy(update={"counts": False}) for part in parts]
     return parts
 
 
-def may_end_early(claim: AnyClaim, spec: Spec, book: Book, budget: Budget) -> bool:
-    """Whether a target or a clock ends runs of the claim's rows: then settings fix no counts."""
-    ends = ("run.until", "run.seconds", "run.cpu_seconds")
-    return any(
-        point.row in claim.needed_rows and dict(point.settings).get(end) is not None
-        for point in points(spec, book, budget)
-        for end in ends
-    )
+def ends_at_target(point: Point) -> bool:
+    """Whether a point's runs end at a target."""
+    return dict(point.settings).get("run.until") is not None
 
 
 def claim_at_budget(claim: AnyClaim, spec: Spec, budget: Budget) -> AnyClaim:

@@ -75,8 +75,8 @@ def run(
         bool,
         typer.Option(
             "--disturbed",
-            help="also make runs again whose times a claim reads and cannot compare: others worked "
-            "beside them, or they are of machines of different speed",
+            help="also make runs again that a claim cannot compare: others worked beside runs "
+            "whose times it reads, or runs are of machines of different speed",
         ),
     ] = False,
     rows: Annotated[

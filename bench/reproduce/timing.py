@@ -1,9 +1,14 @@
-"""Whether the times of runs may be compared: made alone, and on machines of the same speed."""
+"""Whether runs may be compared in what the machine has a part in.
+
+Times may be compared if runs were made alone, and on machines of the same speed. The ends of runs
+that a clock ends need machines of the same speed only: another process on the machine takes from a
+run less of the work of a CPU second than `FASTER`.
+"""
 
 from collections.abc import Sequence
 
 from bench.reproduce.circumstances import circumstances
-from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.claim_kinds import Above, AnyClaim, Below, Close, Order, Slope
 from bench.reproduce.plan import TIMES, Run
 from bench.reproduce.slopes import RunsOfRows
 
@@ -19,12 +24,30 @@ def pace(run: Run) -> float | None:
     return found
 
 
-def untimed_seeds(claim: AnyClaim, runs: RunsOfRows) -> set[int]:
-    """The seeds at which the times that a claim reads cannot be compared; none if it reads none."""
-    if not any(name in TIMES for name in claim.metrics):
-        return set()
-    of_rows = [run for row in claim.needed_rows for run in runs.get(row, ())]
-    return {seed for seed, some in by_seed(of_rows).items() if not can_compare(some)}
+def reads_times(claim: AnyClaim) -> bool:
+    """Whether one of the claim's metrics is a time."""
+    return any(name in TIMES for name in claim.metrics)
+
+
+def compares_ends(claim: AnyClaim) -> bool:
+    """Whether a claim compares the last values of one row with those of another."""
+    if isinstance(claim, Slope):
+        return bool(claim.points) and claim.until is None
+    return isinstance(claim, Above | Below | Order | Close)
+
+
+def unlike_seeds(claim: AnyClaim, runs: RunsOfRows, by_clock: bool) -> set[int]:
+    """The seeds at which the machines have a part in what a claim compares.
+
+    There the times that it reads cannot be compared, or, if a clock ends the runs (`by_clock`),
+    their ends.
+    """
+    of_rows = by_seed([run for row in claim.needed_rows for run in runs.get(row, ())])
+    if reads_times(claim):
+        return {seed for seed, some in of_rows.items() if not can_compare(some)}
+    if by_clock and compares_ends(claim):
+        return {seed for seed, some in of_rows.items() if not have_one_speed(some)}
+    return set()
 
 
 def by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
@@ -62,13 +85,20 @@ def have_one_speed(some: Sequence[Run]) -> bool:
 def runs_to_repeat(some: Sequence[Run]) -> list[Run]:
     """Those of one seed's ended runs that have to be made again before their times can be compared.
 
-    Disturbed runs come first. Where machines differ, the newest run that has a folder stands for
-    the machine in use, and the runs that are not like it are made again. A command that goes on
-    after an interrupt therefore keeps what it has made. Where no run has a folder, all are made.
+    Disturbed runs come first, and then those of machines of another speed.
     """
-    disturbed = [run for run in some if not run.undisturbed]
-    if disturbed or have_one_speed(some):
-        return disturbed
+    return [run for run in some if not run.undisturbed] or runs_of_other_speed(some)
+
+
+def runs_of_other_speed(some: Sequence[Run]) -> list[Run]:
+    """Those of one seed's ended runs that have to be made again for all to be of one speed.
+
+    Where machines differ, the newest run that has a folder stands for the machine in use, and the
+    runs that are not like it are made again. A command that goes on after an interrupt therefore
+    keeps what it has made. Where no run has a folder, all are made.
+    """
+    if have_one_speed(some):
+        return []
     here = [run for run in some if run.recorded is None]
     newest = max(here, key=end_time, default=None)
     return [run for run in some if newest is None or not have_one_speed([newest, run])]
