@@ -376,6 +376,7 @@ def test_lanes_that_become_too_large_are_halved_without_those_that_have_ended(
     assert performed(ours) == [(k, "", "") for k in range(4)]
     own = [[lane.chosen.get("outer_lr") for lane in side.lanes] for side in stand.made]
     assert own == [list(RATES), [0.1, 0.05], [None], [None]]
+    assert [side.calls[0][0] for side in stand.made if side.calls] == [0, 10, 10, 10]  # checkpoints
     assert [rows(config)[-1]["step"] for config in ours] == [10, 20, 5, 20]
 
 

@@ -199,17 +199,26 @@ def perform_lanes(
             going = {k: runs[k] for k in waiting.pop(0)}
             try:
                 drive_lanes(going, say, cores, blame=not if_faster)
-            except Apart:  # only runs of the same task go side by side
-                own: dict[int, list[int]] = {}
-                for k, run in going.items():
-                    own.setdefault(id(run.task), []).append(k)
-                waiting[:0] = own.values()
-            except TooLarge:  # fewer lanes take less memory
-                rest, half = list(going), (len(going) + 1) // 2
-                waiting[:0] = [rest[:half], rest[half:]]
+            except (Apart, TooLarge) as error:
+                runs |= {k: open_lane(run.config, run.folder, tasks) for k, run in going.items()}
+                waiting[:0] = parts({k: runs[k] for k in going}, isinstance(error, Apart))
             except NoGraph as error:
                 for k, run in going.items():
                     say(k, "refused", f"{vectorize_setting(run)}: {error}; write vectorize=[]")
+
+
+def parts(going: dict[int, OpenRun], by_task: bool) -> list[list[int]]:
+    """The runs, which could not go on side by side, in groups of runs at the same step.
+
+    by_task: only runs of the same task go side by side; if not, fewer lanes take less memory.
+    """
+    found: dict[Any, list[int]] = {}
+    for k, run in going.items():
+        found.setdefault((run.start.step, id(run.task) if by_task else None), []).append(k)
+    if len(found) > 1:
+        return list(found.values())
+    rest, half = list(going), (len(going) + 1) // 2
+    return [rest[:half], rest[half:]]
 
 
 def drive_lanes(
