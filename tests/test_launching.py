@@ -653,6 +653,9 @@ def test_peak_memory_is_in_megabytes(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert machine.peak_memory_mb(torch.device("cpu")) == {"process": 1.0}
     (tmp_path / "status").unlink()  # as where there is no Linux
     assert machine.peak_memory_mb(torch.device("cpu")) == {"process": 2.0}
+    monkeypatch.setattr(machine.sys, "platform", "darwin")  # there getrusage tells bytes
+    usage.ru_maxrss = 2 * 2**20
+    assert machine.peak_memory_mb(torch.device("cpu")) == {"process": 2.0}
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
     assert machine.peak_memory_mb(torch.device("cuda")) == {"process": 2.0, "gpu": 3.0}
 

@@ -100,7 +100,7 @@ def peak_of_process_kb() -> float:
     """The most kB of memory that this process had.
 
     Linux's own word for it, because getrusage also counts what the process was before it became
-    this program: a copy of the one that started it.
+    this program: a copy of the one that started it. Elsewhere getrusage tells, in bytes on macOS.
     """
     try:
         found = re.search(r"^VmHWM:\s*(\d+) kB$", STATUS.read_text(), re.MULTILINE)
@@ -108,7 +108,8 @@ def peak_of_process_kb() -> float:
         found = None
     if found:
         return float(found[1])
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1024 if sys.platform == "darwin" else float(peak)
 
 
 class Usage(NamedTuple):
