@@ -12,7 +12,7 @@ from bench.reproduce.front import Front, measured_number, papers_table
 from bench.reproduce.front_picture import Line, Picture, draw
 from bench.reproduce.papers import Paper
 from bench.reproduce.readme import read_findings
-from bench.reproduce.specs import Book
+from bench.reproduce.specs import Artifact, Book
 from tests.planned import BOOK, artifact, made
 from tests.test_highlights import LESS, ONE
 from tests.test_records import ended
@@ -59,8 +59,24 @@ def test_the_numbers_are_those_of_the_record(book: Book, tmp_path: Path) -> None
     assert found.surprises == (
         f"\n1. **A is better.** The difference is **{number}** (`p/a`, short, n = 3).\n\n"
     )
-    assert "| **P**: On p (First, Second, 2020) | 1 | 1 hold | · |" in found.papers
-    assert "| **Q**: On q (First, Second, 2020) | 0 | · | · |" in found.papers
+    assert "| **P**: On p (First, Second, 2020) | 1 of 1 | 1 hold | · | · |" in found.papers
+    assert "| **Q**: On q (First, Second, 2020) | 0 of 0 | · | · | · |" in found.papers
+
+
+def test_theorems_are_told_apart_and_what_no_record_judges_is_not_run(
+    book: Book, tmp_path: Path
+) -> None:
+    """The second artifact has no record."""
+    less = {**LESS, "by": "paper", "source": "table 1"}
+    ours = {**LESS, "text": "ours", "by": "us", "source": None}
+    both = {"less": less, "later": less, "ours": ours}
+    one = artifact(**PLAIN | {"claims": both, "shows": "theorems"})
+    other = artifact(**PLAIN | {"claims": {"a": less, "b": {**less, "variants": ["code"]}}})
+    second = Artifact("p/b", other.spec, other.file)
+    whole = Book({"p/a": one, "p/b": second}, BOOK.metrics, BOOK.methods)
+    found = list(read_findings(whole, tmp_path / "results"))
+    table = papers_table({"p": "P"}, PAPERS, whole, found)
+    assert "| 1 of 2 | 1 not run | 2 hold | 1 hold |" in table
 
 
 def test_the_picture_shows_what_is_published_and_what_is_measured(
@@ -74,6 +90,18 @@ def test_the_picture_shows_what_is_published_and_what_is_measured(
     assert len(circles) == 4  # two of the legend
     positions = [float(line.split('"')[1]) for line in circles[2:]]
     assert positions[0] > positions[1]  # published .5, measured .26
+
+
+def test_what_is_outdated_is_said(book: Book, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    record = records.read_record("p/a", "short", results)
+    assert record is not None
+    rows = record.rows["paper"]
+    old = {"paper": {**rows, "A": rows["A"].model_copy(update={"outdated": True})}}
+    records.write_record(record.model_copy(update={"rows": old}), results)
+    found = parts(book, results)
+    assert found.surprises.endswith("(`p/a`, short, n = 3, outdated).\n\n")
+    assert "A &lt;the best&gt; (outdated)" in found.picture
 
 
 def test_positions_follow_the_values() -> None:
@@ -107,7 +135,7 @@ def test_a_claim_that_is_none_of_the_findings_is_refused(book: Book, tmp_path: P
     with pytest.raises(BadSetting, match="there is no number in 'nothing'"):
         measured_number("nothing")
     with pytest.raises(BadSetting, match=r"papers\.z: papers.yaml has no such paper"):
-        papers_table({"z": "Z"}, PAPERS, [])
+        papers_table({"z": "Z"}, PAPERS, BOOK, [])
 
 
 def test_the_readmes_yaml_is_optional_and_checked(tmp_path: Path) -> None:

@@ -5,20 +5,23 @@ which name the claim that the README shows of them.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path, own_specs, read_yaml, validate
+from bench.reproduce.claim_kinds import AUTHORS, Author
+from bench.reproduce.claims import VerdictWord
 from bench.reproduce.front_picture import Picture, draw, picture_lines
 from bench.reproduce.highlights import Highlight, find_claim
 from bench.reproduce.papers import Paper
 from bench.reproduce.readme import Finding, list_claims, markdown_table
 from bench.reproduce.schema import Budget, StrictModel
-from bench.reproduce.specs import Book
+from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.tables import done_values
-from bench.reproduce.totals import AUTHOR_PHRASES, MARKDOWN, count_verdicts, phrase_counts
+from bench.reproduce.totals import MARKDOWN, Counts, add_counts, count_verdicts, phrase_counts
 
 FILE = "readme.yaml"
 
@@ -65,33 +68,53 @@ def front_parts(
     """
     entries = {(one.artifact.id, one.budget): one for one in found}
     return FrontParts(
-        papers_table(front.papers, papers, found),
+        papers_table(front.papers, papers, book, found),
         surprises_text(highlights, entries),
         picture_text(front.picture, book, entries),
     )
 
 
 def papers_table(
-    names: Mapping[str, str], papers: Mapping[str, Paper], found: list[Finding]
+    names: Mapping[str, str], papers: Mapping[str, Paper], book: Book, found: list[Finding]
 ) -> str:
     """A row for each paper: how its own claims stand, and ours about it, in both variants.
 
-    names: a paper's folder -> what its method is called. Raises BadSetting for an unknown paper.
+    Its claims on experiments and its theorems are told apart. Claims that no record judges are not
+    run. names: a paper's folder -> what its method is called. Raises BadSetting for an unknown
+    paper.
     """
     rows = []
     for folder, name in names.items():
         if folder not in papers:
             raise BadSetting(f"{FILE}: papers.{folder}: papers.yaml has no such paper")
         paper = papers[folder]
-        of_paper = [one for one in found if one.artifact.id.partition("/")[0] == folder]
-        counts = count_verdicts(list_claims(of_paper))
-        cells = [phrase_counts(counts[author], MARKDOWN) or "·" for author in AUTHOR_PHRASES]
-        artifacts = len({one.artifact.id for one in of_paper})
+        own = [one for key, one in book.artifacts.items() if key.partition("/")[0] == folder]
+        counts = [(one.spec.shows, artifact_counts(one, found)) for one in own]
+        experiments = add_counts(each for shows, each in counts if shows == "experiments")
+        theorems = add_counts(each for shows, each in counts if shows == "theorems")
+        ours = experiments["us"] + theorems["us"]
+        cells = [
+            phrase_counts(each, MARKDOWN) or "·"
+            for each in (experiments["paper"], theorems["paper"], ours)
+        ]
+        recorded = len({one.artifact.id for one in found} & {one.id for one in own})
         surnames = ", ".join(author.split()[-1] for author in paper.authors)
         cited = f"**{name}**: {paper.title} ({surnames}, {paper.year})"
-        rows.append([cited, f"{artifacts}", *cells])
-    head = ["paper", "tables and figures", "its claims", "our checks"]
+        rows.append([cited, f"{recorded} of {len(own)}", *cells])
+    head = ["paper", "recorded", "its experiments", "its theorems", "our checks"]
     return "\n" + markdown_table(head, rows)
+
+
+def artifact_counts(artifact: Artifact, found: list[Finding]) -> Counts:
+    """How an artifact's claims stand in its records; those that no record judges are not run."""
+    own = [one for one in found if one.artifact.id == artifact.id]
+    judged = {(v, key) for one in own for v, group in one.verdicts.items() for key in group}
+    waiting: dict[Author, Counter[VerdictWord]] = {author: Counter() for author in AUTHORS}
+    for variant in artifact.spec.variants:
+        for key, claim in artifact.spec.claims.items():
+            if variant in claim.variants and (variant, key) not in judged:
+                waiting[claim.by]["not run"] += 1
+    return add_counts([count_verdicts(list_claims(own)), waiting])
 
 
 def surprises_text(highlights: list[Highlight], entries: dict[tuple[str, Budget], Finding]) -> str:
@@ -108,6 +131,7 @@ def surprises_text(highlights: list[Highlight], entries: dict[tuple[str, Budget]
             raise BadSetting(f"highlights.yaml: readme: {one.title} has no {one.readme.claim}")
         verdict = find_claim(evidence, entries).verdict
         where = f"`{evidence.artifact}`, {evidence.budget}, n = {verdict.n}"
+        where += ", outdated" if verdict.word == "outdated" else ""
         measured = measured_number(verdict.statistic)
         lines.append(
             f"{len(lines) + 1}. **{one.title}.** {one.readme.said} **{measured}** ({where})."
@@ -134,4 +158,8 @@ def picture_text(picture: Picture, book: Book, entries: dict[tuple[str, Budget],
     rows = found.record.rows.get(picture.variant, {})
     finals = {name: done_values(row, picture.metric) for name, row in rows.items()}
     metric = book.metric(found.artifact.spec.task, picture.metric)
-    return draw(picture, metric, picture_lines(picture, found.artifact, finals))
+    lines = [
+        line._replace(label=f"{line.label} (outdated)") if rows[name].outdated else line
+        for name, line in zip(picture.rows, picture_lines(picture, found.artifact, finals))
+    ]
+    return draw(picture, metric, lines)

@@ -38,13 +38,13 @@ class Highlight(StrictModel):
     """One finding.
 
     published: what the paper says. finding: what the claims show, in words without numbers.
-    readme: what the README shows of it; None: nothing.
+    why: what causes it; None: nothing is said. readme: what the README shows of it; None: nothing.
     """
 
     title: str
     published: str
     finding: str
-    why: Cause
+    why: Cause | None = None
     readme: Shown | None = None
     claims: list[Evidence] = Field(min_length=1)
 
@@ -83,14 +83,14 @@ def highlight_text(number: int, one: Highlight, entries: dict[tuple[str, Budget]
             f"- `{evidence.artifact}`, {evidence.budget}, {evidence.variant}: "
             f"{entry.claim['text']}: **{entry.verdict.text}**; {entry.verdict.statistic}."
         )
-    lines += ["", f"*Why.* {describe_text(**one.why.model_dump())}", ""]
+    lines += ["", f"*Why.* {describe_text(**one.why.model_dump())}"] if one.why else []
     where = dict.fromkeys((evidence.artifact, evidence.budget) for evidence in one.claims)
     commands = [
         f"`reproduce {command} {artifact} --budget {budget}`"
         for artifact, budget in where
         for command in ("run", "report")
     ]
-    lines.append(f"*Repeat it.* {', '.join(commands)}.")
+    lines += ["", f"*Repeat it.* {', '.join(commands)}."]
     return "\n".join(lines) + "\n"
 
 

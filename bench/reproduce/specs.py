@@ -141,12 +141,15 @@ class Spec(StrictModel):
     of all rows. grid: the grid of all rows but reference lines. ends: setting -> the end at which
     its values in grids cannot go on, because smaller or larger ones make no sense; a chosen point
     that lies there is not flagged. columns: the metrics of the table. waits_for: the data or the
-    machine that its runs take and that was not at hand yet; shown while there is no record.
+    machine that its runs take and that was not at hand yet; shown while there is no record. shows:
+    whether the paper's claims are those of experiments, or bounds that theorems state, whose
+    measurement hardly fails: totals count the two apart.
     """
 
     title: str
     source: str
     task: str
+    shows: Literal["experiments", "theorems"] = "experiments"
     note: str = ""
     waits_for: str = ""
     threads: Count = 1
