@@ -34,10 +34,11 @@ class Claim(StrictModel):
     text: the claim in the paper's sense. by: who makes the claim. It is the paper if a sentence, a
     table, a figure or a theorem there states it, and `source` says which; a word of it, such as
     "converges", may need a number of ours to be tested. It is us, without a source, if the paper
-    does not state it, or only in words that leave open what would contradict them. why: for each variant why the claim fails, which is
-    shown only then. variants, budgets: where the claim is judged (the budget smoke only shows that
-    everything runs). rows: the rows that the claim is about. median: the claim is about the median
-    over seeds, not the mean, for values with heavy tails.
+    does not state it, or only in words that leave open what would contradict them. why: for each
+    variant why the claim fails, which is shown only then. variants, budgets: where the claim is
+    judged (the budget smoke only shows that everything runs). rows: the rows that the claim is
+    about. median: the claim is about the median over seeds, not the mean, for values with heavy
+    tails.
     """
 
     text: str
