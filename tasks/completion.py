@@ -44,8 +44,9 @@ def completion(
     """The recipe of figure 1, or the user's own entries.
 
     The true matrix has `rank` equal singular values that sum to norm; None: to radius. (The paper
-    has radius = rank = 5 and 8, as if each were 1.) Each entry is seen with probability `observed`,
-    and an entry that is seen is shifted with probability `noisy`, by noise uniform in +-magnitude.
+    has radius = rank = 5 and 8, as if each were 1.) It has no more than it has rows or columns.
+    Each entry is seen with probability `observed`, and an entry that is seen is shifted with
+    probability `noisy`, by noise uniform in +-magnitude.
 
     file: a text file below data.root with lines "row column value", numbered from 0 and separated
     by commas or blanks. A fraction held_out of the lines is kept for testing. The file says how
@@ -66,6 +67,11 @@ def completion(
         expected = (i[test], j[test], values[test])
         i, j, values = i[train], j[train], values[train]
     else:
+        if rank > min(rows, columns):
+            raise BadSetting(
+                f"task.rank={rank}: there are {rows} rows and {columns} columns; "
+                f"write at most {min(rows, columns)}"
+            )
         left = torch.linalg.qr(_normal(rng, rows, rank)).Q
         right = torch.linalg.qr(_normal(rng, columns, rank)).Q
         truth = (norm or radius) / rank * left @ right.T
@@ -75,6 +81,8 @@ def completion(
         values = truth[i, j] + torch.where(hit, noise, 0.0)
         expected = None
     n = len(values)
+    if n == 0 and file is not None:
+        raise BadSetting(f"task.held_out={held_out}: no entry of the file is left; write less")
     if n == 0:
         raise BadSetting(f"task.observed={observed}: nothing is observed; write a larger number")
     device, dtype = context.device, context.dtype

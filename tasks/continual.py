@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from bench.core.draw import bring, generator
-from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
+from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive, version
 from bench.core.stream import Samples, Stream
 from bench.core.task import Batch, Context, Data, Ledger, Place, Report, Task
 from bench.core.view import heatmap
@@ -51,7 +51,8 @@ class StreamData(NamedTuple):
     """The data of a stream.
 
     images [n, ...] and labels [n] for training, in the order of the stream; labels are counted
-    within each image's task. test(task): the test images and labels of a task. sources: data ->
+    within each image's task. test(task): the test images and labels of a task, in an order whose
+    first images, however many are looked at, have about as many of each class. sources: data ->
     SHA-256.
     """
 
@@ -120,6 +121,7 @@ def permuted_mnist(
     )
 
 
+@version(2)
 def split_cifar(
     context: Context,
     data: Literal["patterns", "cifar100"] = "patterns",
@@ -162,11 +164,12 @@ def split_cifar(
         torch.randperm(each * train.shape[1], generator=generator("stream", context.seed, t))
         for t in range(tasks)
     ]
-    labels, answers = (torch.arange(each).repeat_interleave(h.shape[1]) for h in (train, test))
+    labels = torch.arange(each).repeat_interleave(train.shape[1])
+    answers = torch.arange(each).repeat(test.shape[1])  # the classes take turns
     found = StreamData(
         torch.cat([train[own[t]].flatten(0, 1)[s] for t, s in enumerate(shuffled)]),
         torch.cat([labels[s] for s in shuffled]),
-        lambda t: (scale(test[own[t]]), answers),
+        lambda t: (scale(test[own[t]].transpose(0, 1)), answers),
         sources,
     )
     net = Resnet(train.shape[2], filters, each, tasks, embedding)

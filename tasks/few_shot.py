@@ -78,8 +78,9 @@ def few_shot(
     0 in the variant code and with adapt=network.
 
     heads: they begin at zero, at one head drawn as torch.nn.Linear draws it, which a method may
-    learn ("drawn"), or each at a head of its own ("fresh"). None is zero, and drawn in the variant
-    code and with adapt=network.
+    learn ("drawn"), or each at a head of its own that is drawn for its episode ("fresh"), in an
+    evaluation too, which then tests the embedding alone. None is zero, and drawn in the variant
+    code and with adapt=network, where a network begins at x and its head cannot be fresh.
 
     divide: both losses are divided once more by the number of images, as in the released MAML
     (maml.py, lines 46 and 52); None: in the variant code.
@@ -95,6 +96,11 @@ def few_shot(
     code, whole, size = variant == "code", adapt == "network", found.parts["train"].shape
     if divide and not whole:
         raise BadSetting("task.divide=true: only MAML has it; write task.adapt=network")
+    if heads == "fresh" and whole:
+        raise BadSetting(
+            "task.heads=fresh: with task.adapt=network all networks begin at x; write "
+            "task.heads=drawn"
+        )
     for part, images in found.parts.items():
         if images.shape[0] < ways or images.shape[1] < shots + queries:
             raise BadSetting(
@@ -159,7 +165,7 @@ def few_shot(
         return xi._replace(features=features), zeta._replace(features=features)
 
     def start(y: Tensor, zeta: Episodes | None) -> Tensor:
-        if begin == "fresh" and not whole and zeta is not None:
+        if begin == "fresh" and zeta is not None:
             return own_heads("train", zeta.numbers)
         return learner.origin(x_0, y)
 
@@ -170,7 +176,7 @@ def few_shot(
             numbers = every[a : a + BLOCK]
             zeta = learner.embed(x, deck.draw(part, numbers))
             y = learner.origin(x, stack.new_empty(len(numbers), learner.size))
-            if begin == "fresh" and not whole:
+            if begin == "fresh":
                 y = own_heads(part, numbers)
             for _ in range(test_steps):
                 y = y - test_lr * learner.lower_gradient(x, y, zeta)

@@ -56,8 +56,10 @@ def multitask(
     most `most` of them, against as many samples of the other classes. Features are scaled to
     [-1, 1] and shifted by normal noise of deviation `noise`, which the paper calls small.
 
-    held_out: the fraction of the samples that is for testing. gamma: step size of the gradient
-    mapping. instance: names the data; None: the run's seed names them. Raises BadSetting.
+    held_out: the fraction of the samples that is for testing. Of a real data set nearly each of
+    them has a noisy copy, with the same label, among another task's samples for training, so that
+    `test_accuracy` is optimistic. gamma: step size of the gradient mapping. instance: names the
+    data; None: the run's seed names them. Raises BadSetting.
     """
     rng = generator("multitask", context.seed if instance is None else instance)
     sources: dict[str, str] = {}

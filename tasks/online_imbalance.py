@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from bench.core.draw import bring, generator
-from bench.core.settings import Count, Positive
+from bench.core.settings import BadSetting, Count, Positive
 from bench.core.task import Batch, Context, Data, Place, Report, Sampler, Tally, Task
 from tasks.common.online import NAMES, Solved, measure_round
 from tasks.data.images import Images, LabelledImages, load
@@ -68,7 +68,12 @@ def online_imbalance(
 
     In training the network is normalised by the statistics of its batch. In tests it is normalised
     by those of `statistics` training images of the phase, which is what running averages estimate.
+
+    accuracy_phase_i is the balanced accuracy before the last step of phase i, and 0 until then.
+    Raises BadSetting.
     """
+    if not shares:
+        raise BadSetting("task.shares=[]: there is no phase; write a share for each, such as [0.6]")
     split = load(data, context, "online_imbalance", context.seed)
     device, dtype = context.device, context.dtype
     side = math.isqrt(split.train.features.shape[1])

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from bench.core.draw import generator
-from bench.core.settings import Count, NonNegative, Positive
+from bench.core.settings import BadSetting, Count, NonNegative, Positive
 from bench.core.task import Batch, Context, Derivatives, Partials, Report, Task, Wrt
 from tasks.common.rows import row_batches, row_data
 
@@ -28,7 +28,7 @@ def quadratic(
     x in R^p, y in R^q; the least value of g(x, .) is 0 for every x.
 
     A has eigenvalues spaced evenly in logarithm from 1 / condition to 1, so g is 1-smooth and
-    strongly convex with condition number `condition`; for q = 1 the number is 1.
+    strongly convex with condition number `condition`, which is at least 1; for q = 1 it is 1.
 
     noise: the standard deviation by which each of the `samples` shifts c and B x; curving: that by
     which each shifts A's diagonal. The shifts have mean zero, so that all samples together give
@@ -36,7 +36,13 @@ def quadratic(
 
     coupling: the spectral norm of B; None: B as it is drawn. instance: names A, B and c, which the
     run's seed does not change.
+
+    With curvature 0 and p > q there are many minimisers. The optimum, from which `distance` is
+    measured, is then the one of least norm: a hypergradient lies in the range of B^T, so that
+    gradient descent from the start, which is 0, ends there. Raises BadSetting.
     """
+    if condition < 1:
+        raise BadSetting(f"task.condition={condition}: write a number of at least 1")
     rng = generator("quadratic", p, q, instance)
 
     def randn(*shape: int) -> Tensor:
@@ -105,8 +111,12 @@ def quadratic(
     def hypergradient(x: Tensor) -> Tensor:
         return curvature * x + B.T @ torch.linalg.solve(A, solution(x) - c)
 
-    hessian = curvature * torch.eye(p).to(A) + B.T @ torch.linalg.solve(A, torch.linalg.solve(A, B))
-    best = torch.linalg.solve(hessian, B.T @ torch.linalg.solve(A, c))
+    sensitivity = torch.linalg.solve(A, B)  # of y* to x
+    if curvature == 0 and p > q:
+        best = torch.linalg.pinv(sensitivity) @ c
+    else:
+        hessian = curvature * torch.eye(p).to(A) + B.T @ torch.linalg.solve(A, sensitivity)
+        best = torch.linalg.solve(hessian, B.T @ torch.linalg.solve(A, c))
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         return {

@@ -10,7 +10,8 @@ import pytest
 from torchvision.datasets import CIFAR100
 
 from bench.core.settings import BadSetting
-from tasks.data import catalogue
+from bench.core.task import Context
+from tasks.data import catalogue, classes
 from tasks.data.catalogue import CATALOGUE, DataSet, DataState, check_derived, expect, state, states
 from tasks.data.pickles import ALLOWED, load_plain
 from tests import folders
@@ -204,6 +205,32 @@ def test_cifar_as_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(BadSetting, match=f"{name} is not the published file"):
             CATALOGUE["CIFAR100"].check(tmp_path)
         (tmp_path / name).write_text(name)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "5", "{}", '{"train": "x"}', '{"train": "x", "test": 5}', "[" * 100_000, "\x00",
+     '{"train": "x", "test": "x", "../more": "x"}'],
+    ids=lambda content: content[:20],
+)  # fmt: skip
+def test_damaged_sums_of_imported_files_are_told_in_one_line(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both by the command that looks at the data and in a run, which says what to do too."""
+    folder = tmp_path / CATALOGUE["CIFAR100"].target
+    folder.mkdir()
+    for name in ("meta", "classes.json"):
+        monkeypatch.setitem(catalogue.SOURCES, f"cifar-100/{name}", sha256(name.encode()))
+        (folder / name).write_text(name)
+    (folder / "imported.json").write_text(content)
+    words = f"{folder / 'imported.json'} does not have the SHA-256 of train and of test"
+    assert state("CIFAR100", tmp_path, False).word == f"damaged: {words}"
+    with pytest.raises(BadSetting) as refused:
+        classes.halves("cifar100", Context(data_root=tmp_path))
+    said = str(refused.value)
+    assert said.startswith(
+        f"task.data=cifar100: {words}; delete {folder}, and write data.download=true"
+    )
 
 
 def test_omniglots_drawings_are_checked_with_their_names(

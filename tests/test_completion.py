@@ -163,6 +163,27 @@ def test_nothing_observed_is_refused(context: Context) -> None:
         completion(context, **SHAPE | {"observed": 0.0})
 
 
+@pytest.mark.parametrize("shape", [(7, 9), (9, 7), (7, 7)])
+def test_a_rank_that_no_such_matrix_has_is_refused(
+    shape: tuple[int, int], context: Context, tmp_path: Path
+) -> None:
+    rows, columns = shape
+    words = rf"task\.rank=8: there are {rows} rows and {columns} columns; write at most 7"
+    with pytest.raises(BadSetting, match=words):
+        completion(context, rows, columns, rank=8)
+    completion(context, rows, columns, rank=7)
+    (tmp_path / "entries.txt").write_text("0 0 1\n1 1 2\n")  # whose rank nobody says
+    own = Context(data_root=tmp_path)
+    completion(own, rows, columns, rank=8, file="entries.txt", held_out=0.0)
+
+
+def test_a_file_of_which_all_is_held_out_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "entries.txt").write_text("0 0 1\n1 1 2\n")
+    words = r"task\.held_out=1\.0: no entry of the file is left; write less"
+    with pytest.raises(BadSetting, match=words):
+        completion(Context(data_root=tmp_path), file="entries.txt", held_out=1.0)
+
+
 BAD_FILES = {
     "two columns": ("1 2\n3 4\n", "three numbers"),
     "a word": ("1 2 x\n", "could not convert"),

@@ -177,6 +177,26 @@ def test_a_batch_is_counted_by_the_images_of_its_loss() -> None:
     assert not task.inner.carries
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_episodes_beside_all_heads_or_networks_are_refused(kind: str) -> None:
+    """Blocks are counted in images, so that one may have two of three episodes, or none. Those of
+    networks would be taken for the first two networks'."""
+    task = few_shot(CONTEXT, **TINY, **KINDS[kind])
+    assert task.lower is not None
+    assert task.data.rows is not None
+    (x, y), o = point(task), Oracle(task)
+    asked: list[tuple[Any, Any]] = [(task.upper, "f"), (o.grad_f, "f")]
+    asked += [(loss, "g") for loss in (task.lower, o.grad_g, o.g_y, o.linearise_g_y)]
+    for ask, side in asked:
+        for first, end in ((0, 2), (1, 3), (7, 9)):
+            some = task.data.rows(getattr(Draw(task, 0, 0), side)(), first, end)
+            with pytest.raises(BadSetting, match="a step's 3 episodes cannot be cut") as refused:
+                ask(x, y, some)
+            assert "write algorithm.blocks=1" in str(refused.value)
+    part = task.data.rows(Draw(task, 0, 0).g(), 1, 3)
+    assert task.lower(x, y[1:], part).isfinite()
+
+
 # where heads and networks begin
 
 
@@ -194,7 +214,6 @@ STARTS: dict[str, tuple[dict[str, Any], bool, bool]] = {  # settings; is x's hea
     "fresh": ({"heads": "fresh"}, True, True),
     "network": ({"adapt": "network"}, True, False),
     "network, zero": ({"adapt": "network", "heads": "zero"}, False, False),
-    "network, fresh": ({"adapt": "network", "heads": "fresh"}, True, False),
 }
 
 
@@ -432,6 +451,10 @@ def test_what_is_adapted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("settings", "words"),
     [
         ({"divide": True}, r"task\.divide=true: only MAML has it; write task\.adapt=network"),
+        (
+            {"heads": "fresh", "adapt": "network"},
+            r"task\.heads=fresh: .* begin at x; write task\.heads=drawn",
+        ),
         ({"ways": 6}, r"task\.ways=6 .*patterns has 5 classes of 9 images for val; write less"),
         ({"shots": 4, "queries": 6}, r"task\.shots=4 task\.queries=6: .* for train"),
     ],

@@ -423,14 +423,35 @@ def test_split_classes_are_of_one_task_each(
         tested, answers = data.test(t)
         assert tested.dtype == torch.float64
         marks = (255 * tested[:, 0, 1, 1]).round().long().tolist()
-        assert marks == [10 * own[i // 3] + 5 + i % 3 for i in range(15)]
-        assert answers.tolist() == [i // 3 for i in range(15)]
+        assert marks == [10 * own[i % 5] + 5 + i // 5 for i in range(15)]
+        assert answers.tolist() == [i % 5 for i in range(15)]
     assert data.sources == {"cifar100": "sum"}
     net = found["net"]
     assert (net.channels, net.filters, net.classes) == (1, 3, 5)
     assert (net.tasks, net.embedding) == (tasks_, 7)
     del found["data"], found["net"]
     assert list(found.values()) == [context, tasks_, 5, 4, "shuffled", 1.5, 2.5, 6, 11]
+
+
+class Stubborn(Marked):
+    """A network that gives one answer to every image, the class y[0]."""
+
+    def logits(self, x: Tensor, y: Tensor, images: Tensor, of: Tensor, known: Any = None) -> Tensor:
+        return F.one_hot(y[:1].long(), CHOICES).to(y).expand(len(images), CHOICES)
+
+
+@pytest.mark.parametrize("watched", [5, 10, 15, 100])
+def test_what_is_watched_is_of_all_classes_alike(
+    watched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer is right for one image in five, whichever it is. CIFAR's test images come class by
+    class, so that the first ones are of one class."""
+    monkeypatch.setattr(tasks.continual.classes, "halves", halves)
+    found = streamed(monkeypatch, split_cifar, CONTEXT, tasks=2, batch=4, watched=watched)
+    task = stream(**found | {"net": Stubborn()})
+    for answer in range(CHOICES):
+        y = torch.full((3,), answer).double()
+        assert float(task.evaluate(X, y, 1)["task_accuracy"]) == pytest.approx(1 / 5)
 
 
 def test_there_are_three_tasks_for_tuning_and_the_others_are_reported(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
 from bench.core.task import Context, Set, Task, Wrt
 from bench.numerics.sets import box, l1_ball
 from tasks.common.rows import row_batches
@@ -129,6 +130,33 @@ def test_the_quadratic(settings: dict[str, Any]) -> None:
     assert [t.tolist() for t in task.init(generator())] == [[0.0] * len(x), [0.0] * len(y)]
     assert task.data.rows is not None
     assert task.data.rows(torch.arange(9), 2, 5).tolist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize(("p", "q"), [(8, 3), (6, 5), (2, 1)])
+def test_of_many_minimisers_the_optimum_is_where_descent_ends(p: int, q: int) -> None:
+    """Gradient descent on Phi from the task's start, until it stands still; with p <= q there is
+    one minimiser alone."""
+    task = quadratic(DOUBLE, p, q, condition=2.0, curvature=0.0, coupling=1.0)
+    assert task.report.optimum is not None
+    (x, _), (A, B, c, best) = (
+        task.init(generator()),
+        (task.report.optimum[k] for k in ("A", "B", "c", "x")),
+    )
+    sensitivity = torch.linalg.inv(A) @ B
+    lr = 1 / float(torch.linalg.matrix_norm(sensitivity, 2)) ** 2
+    for _ in range(20_000):
+        x = x - lr * sensitivity.T @ (sensitivity @ x - c)
+    torch.testing.assert_close(best, x, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(task.report.optimum["y"], c, rtol=1e-8, atol=1e-8)
+    assert numbers(task, x, c)["distance"] < 1e-7
+
+
+@pytest.mark.parametrize("condition", [0.1, 0.999])
+def test_a_condition_number_below_one_is_refused(condition: float) -> None:
+    words = rf"task\.condition={condition}: write a number of at least 1"
+    with pytest.raises(BadSetting, match=words):
+        quadratic(DOUBLE, condition=condition)
+    quadratic(DOUBLE, condition=1.0)
 
 
 def test_one_lower_coordinate_has_curvature_one() -> None:

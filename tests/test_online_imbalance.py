@@ -349,3 +349,8 @@ def test_real_images_are_thinned_too(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.bincount(getattr(Draw(t, 0, 0), side)().labels) for t in (task, full)
         )
         assert counts.tolist() == [math.ceil(0.6**i * int(n)) for i, n in enumerate(total)]
+
+
+def test_no_phase_is_refused() -> None:
+    with pytest.raises(BadSetting, match=r"task\.shares=\[\]: there is no phase; write a share"):
+        made(shares=())

@@ -110,8 +110,21 @@ def check_cifar(target: Path) -> None:
         return
     for name in ("meta", "classes.json"):
         expect(target / name, SOURCES[f"cifar-100/{name}"])
-    for split, checksum in json.loads((target / "imported.json").read_text()).items():
+    for split, checksum in imported_sums(target / "imported.json").items():
         expect(target / split, checksum)
+
+
+def imported_sums(path: Path) -> dict[str, str]:
+    """The SHA-256 of the files that scripts/import_data.py made, by their names; raises BadSetting
+    if they cannot be read."""
+    try:
+        sums = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        sums = None
+    whole = isinstance(sums, dict) and set(sums) == {"train", "test"}
+    if not whole or not all(isinstance(checksum, str) for checksum in sums.values()):
+        raise BadSetting(f"{path} does not have the SHA-256 of train and of test")
+    return dict(sums)
 
 
 def check_omniglot(target: Path) -> None:

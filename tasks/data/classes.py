@@ -184,13 +184,17 @@ def present(kept: str, setting: str, context: Context) -> Path:
             entry.fetch(context.data_root)
         except (RuntimeError, OSError) as error:
             raise BadSetting(f"data.download=true: {kept} did not come: {error}") from None
+    ways = ["data.download=true", "data.root=..."][0 if entry.fetch else 1 :]
+    advice = (
+        f"write {' or '.join(ways)} (scripts/import_data.py fills one from a local folder), or "
+        "task.data=patterns"
+    )
     if not folder.is_dir():
-        ways = ["data.download=true", "data.root=..."][0 if entry.fetch else 1 :]
-        raise BadSetting(
-            f"{setting}: {folder} is not there; write {' or '.join(ways)} "
-            "(scripts/import_data.py fills one from a local folder), or task.data=patterns"
-        )
-    entry.check(folder)
+        raise BadSetting(f"{setting}: {folder} is not there; {advice}")
+    try:
+        entry.check(folder)
+    except (BadSetting, OSError, ValueError) as error:
+        raise BadSetting(f"{setting}: {error}; delete {folder}, and {advice}") from None
     return folder
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bench.core.deferred import Deferred
+from bench.core.settings import BadSetting
 from bench.core.task import Derivatives, Partials, Wrt
 from tasks.common.episodes import Deck, Episodes, RowRange
 from tasks.models.conv4 import Conv4
@@ -50,6 +51,20 @@ class Embedded(NamedTuple):
     pull: Callable[[Tensor], Tensor]
 
 
+def check_pairs(y: Tensor, episodes: Episodes) -> None:
+    """Raise BadSetting unless y has a part for each of these episodes.
+
+    A method that cuts its data into blocks has all of y beside some of the episodes, and its blocks
+    are counted in images.
+    """
+    if len(y) != len(episodes.images):
+        raise BadSetting(
+            f"algorithm.blocks (or upper_blocks, or batches=fixed): a step's {len(y)} episodes "
+            "cannot be cut, as each has a part of y; write algorithm.blocks=1 "
+            "(algorithm.upper_blocks=null, algorithm.batches=drawn), or another method"
+        )
+
+
 def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | None) -> Learner:
     """The learner whose y_i is a head, with l2 |y_i|^2 in g.
 
@@ -66,13 +81,14 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
 
         return vmap(one, chunk_size=at_once)(images)
 
-    def features_of(x: Tensor, episodes: Episodes) -> Tensor:
-        """The features of the images that the loss is of."""
+    def features_of(x: Tensor, y: Tensor, episodes: Episodes) -> Tensor:
+        """The features of the images that the loss is of. Raises BadSetting (`check_pairs`)."""
+        check_pairs(y, episodes)
         z = embed(x, episodes.images) if episodes.features is None else episodes.features
         return z[:, slice(*episodes.rows)]
 
     def logits(x: Tensor, y: Tensor, episodes: Episodes) -> Tensor:
-        return vmap(lambda w, Z: Z @ w.view(shape).T)(y, features_of(x, episodes))
+        return vmap(lambda w, Z: Z @ w.view(shape).T)(y, features_of(x, y, episodes))
 
     def losses(x: Tensor, y: Tensor, episodes: Episodes) -> Tensor:
         labels = deck.labels(episodes.rows)
@@ -80,8 +96,13 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
 
     last: list[Embedded] = []
 
-    def embed_once(x: Tensor, images: Tensor) -> Embedded:
-        """The images' features with their graph, computed anew when x or the images change."""
+    def embed_once(x: Tensor, y: Tensor, episodes: Episodes) -> Embedded:
+        """The episodes' features with their graph, computed anew when x or the images change.
+
+        Raises BadSetting (`check_pairs`).
+        """
+        check_pairs(y, episodes)
+        images = episodes.images
         if not last or last[0].x is not x or last[0].images is not images:
             last.clear()  # so that memory holds one graph at a time
             with torch.enable_grad():
@@ -113,7 +134,7 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
 
     def upper_grad(x: Tensor, y: Tensor, xi: Episodes, wrt: Wrt) -> Partials:
         """R^T Z / n in the heads, and R W / n in the features Z, for the mean over the episodes."""
-        e = embed_once(x, xi.images)
+        e = embed_once(x, y, xi)
         Z = e.features[:, slice(*xi.rows)]
         W, _, R = residuals(y, Z, xi.rows)
         R = R / R.shape[:2].numel()
@@ -121,7 +142,7 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
         return in_x(e, torch.bmm(R, W), xi.rows) if "x" in wrt else None, in_y
 
     def lower_grad(x: Tensor, y: Tensor, zeta: Episodes, wrt: Wrt) -> Partials:
-        e = embed_once(x, zeta.images)
+        e = embed_once(x, y, zeta)
         Z = e.features[:, slice(*zeta.rows)]
         W, _, R = residuals(y, Z, zeta.rows)
         gradient = with_l2(W, R, Z).view(y.shape) if "y" in wrt else None
@@ -133,7 +154,7 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
         return torch.baddbmm(W, R.mT, Z, beta=2 * l2, alpha=1 / R.shape[1])
 
     def lower_gradient(x: Tensor, y: Tensor, zeta: Episodes) -> Tensor:
-        Z = features_of(x, zeta)
+        Z = features_of(x, y, zeta)
         W, _, R = residuals(y, Z, zeta.rows)
         return with_l2(W, R, Z).view(y.shape)
 
@@ -144,7 +165,7 @@ def heads(net: Conv4, deck: Deck, l2: float, known: int | None, at_once: int | N
         Z V^T: (d2g/dy2) v = S^T Z / n + 2 l2 v, and the gradient of <g_y, v> in Z is
         (R V + S W) / n.
         """
-        e = embed_once(x, zeta.images)
+        e = embed_once(x, y, zeta)
         Z = e.features[:, slice(*zeta.rows)]
         W, P, R = residuals(y, Z, zeta.rows)
         share = 1 / R.shape[1]
@@ -189,6 +210,7 @@ def networks(
         return torch.bmm(F.pad(z, (0, 1), value=1.0), y[:, body:].view(-1, *shape).mT)
 
     def logits(x: Tensor, y: Tensor, episodes: Episodes) -> Tensor:
+        check_pairs(y, episodes)
         size = at_once or len(y)
         parts = zip(y.split(size), episodes.images.split(size))
         return torch.cat([together(own, images, episodes.rows) for own, images in parts])
