@@ -1,21 +1,26 @@
 """Black-box baselines: what they keep, what they refuse, that a model of the past helps."""
 
 import builtins
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from algorithms.bilevel.black_box import optuna_tpe, random_search
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, advance, first
 from bench.core.settings import BadSetting
-from bench.core.task import Context
+from bench.core.task import Context, Task
 from tasks.quadratic import quadratic
 
 
-def steps(algorithm: Algorithm, count: int, seed: int = 0) -> list[Standing]:
-    task = quadratic(Context(dtype=torch.float64), p=2)
+def steps(
+    algorithm: Algorithm, count: int, seed: int = 0, task: Task | None = None
+) -> list[Standing]:
+    task = task or quadratic(Context(dtype=torch.float64), p=2)
     found = [first(task, algorithm, seed)]
     with torch.no_grad():
         for _ in range(count):
@@ -49,6 +54,44 @@ def test_tpe_is_better_than_chance() -> None:
         )
     ]
     assert ends[0] < ends[1]
+
+
+def is_inside(x: Tensor) -> bool:
+    """Where the losses below are numbers."""
+    return bool((x < 0).all())
+
+
+@pytest.mark.parametrize("make", [random_search, optuna_tpe])
+def test_values_that_are_no_numbers_end_no_run(make: Any) -> None:
+    """f is nan but in a quarter of the box: the search goes on, and keeps the best number."""
+    task = quadratic(Context(dtype=torch.float64), p=2)
+
+    def upper(x: Tensor, y: Tensor, xi: Any) -> Tensor:
+        return torch.where((x < 0).all(), task.upper(x, y, xi), torch.nan)
+
+    found = steps(make(0.5, low=-2.0, high=2.0, T=30), 30, task=replace(task, upper=upper))
+    values = [float(s.info["value"]) for s in found[1:]]
+    assert any(math.isnan(v) for v in values[:10])
+    assert float(found[-1].state.f) == min(v for v in values if not math.isnan(v))
+    assert is_inside(found[-1].state.x)
+
+
+def test_tpe_learns_where_values_are_no_numbers() -> None:
+    """Once it models its past it proposes less of the three quarters of the box in which f is nan.
+
+    A search that learns nothing of them makes 150 of 200 proposals there in the mean, with a
+    standard deviation of 6.
+    """
+    task, wrong = quadratic(Context(dtype=torch.float64), p=2), 0
+
+    def upper(x: Tensor, y: Tensor, xi: Any) -> Tensor:
+        return torch.where((x < 0).all(), task.upper(x, y, xi) * 0, torch.nan)
+
+    for seed in range(5):
+        method = optuna_tpe(0.5, low=-2.0, high=2.0, T=1)
+        found = steps(method, 60, seed, task=replace(task, upper=upper))
+        wrong += sum(math.isnan(float(s.info["value"])) for s in found[21:])
+    assert wrong < 100
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

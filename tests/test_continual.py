@@ -17,9 +17,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from algorithms.bilevel.itd import fo_itd
+from algorithms.bilevel.saba import saba
+from algorithms.bilevel.stocbio import stocbio
 from algorithms.continual.ctn import ctn
 from algorithms.continual.er import er, single
 from algorithms.continual.gem import project_gradient
+from algorithms.online.implicit import oagd
 from bench.contract.algorithms import stepped
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
@@ -278,6 +281,21 @@ def test_the_report_draws_a_matrix_for_each_row(tmp_path: Path) -> None:
     drawn = (tmp_path / "bome" / file).read_text()
     assert "A row" in drawn
     assert "after task" in drawn
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        (saba(0.1, 0.1, blocks=1), "into blocks"),
+        (stocbio(clamped(), 0.1, 0.1, 0.1, batches="fixed"), "into blocks"),
+        (oagd(0.1, 0.1), "past batches"),
+    ],
+)
+def test_ctn_refuses_methods_that_do_not_see_its_batches(method: Algorithm, why: str) -> None:
+    """Their first step does, in one line; they would learn from other samples than CTN's."""
+    task = streamed()
+    with pytest.raises(BadSetting, match=rf"^algorithm\.method: .* {why}, .*; write a method"):
+        stepped(task, ctn(method), 1)
 
 
 def test_refusals(context: Context) -> None:

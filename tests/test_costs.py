@@ -54,7 +54,13 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "itd": INNER,
     "learn2learn": INNER,
     "maml": INNER,
-    "mer": [{}, {"batches": 2, "length": 3, "group": 2}, {"length": 1, "group": 3}],
+    "mer": [
+        {},
+        {"batches": 2, "length": 3, "group": 2},
+        {"length": 1, "group": 3},
+        {"batches": 2, "length": 2, "group": 3},
+        {"batches": 2, "length": 2, "group": 16},
+    ],
     "mrbo": [{"Q": 1}, {"Q": 3}],
     "mseba": [{}, {"chance": 0.5, "estimator": "released"}],
     "ncgs": [
@@ -140,7 +146,10 @@ def cases(name: str) -> Iterator[Case]:
     """Every setting to try, with all the data and with batches of 8 where it names no batch."""
     for settings in SETTINGS.get(name, [{}]):
         if name in test_algorithms.STREAMING:
-            yield Case(streams.stream(), test_continual.made(name, **settings), settings)
+            algorithm = test_continual.made(name, **settings)
+            yield Case(streams.stream(), algorithm, settings)
+            if "group" in settings:  # 3 and 16 divide no batch of 10
+                yield Case(test_continual.streamed(batch=10), algorithm, settings, steps=4)
         elif name in test_algorithms.EPISODIC:
             algorithm = test_algorithms.made(name, **settings)
             yield Case(
@@ -245,6 +254,15 @@ def test_every_method_says_what_its_steps_cost(name: str) -> None:
     cost = case.algorithm.cost_at(moment(case, 0))
     assert cost is not None
     assert sum(cost.calls.values()) > 0
+
+
+@pytest.mark.parametrize(("group", "calls"), [(1, 10), (3, 4), (5, 2), (10, 1), (16, 1)])
+def test_mer_sees_each_sample_of_the_stream_once(group: int, calls: int) -> None:
+    """Without replay: 10 samples in groups, of which the last may be smaller."""
+    cost = test_continual.made("mer", length=1, group=group).cost_at(Moment(samples=10))
+    assert cost is not None
+    assert cost.calls["grad_g"] == calls
+    assert samples(cost, 0)["grad_g"] == 10
 
 
 def test_costs_add_up_part_by_part() -> None:

@@ -193,6 +193,17 @@ def test_a_part_of_another_method_is_handed_its_batches() -> None:
     assert (part.task, part.seed, part.step) == (d.task, 5, 9)
 
 
+def test_a_part_of_another_method_gets_past_its_batches_by_no_way() -> None:
+    part = Draw(at.problem(), 5, 9).with_batches("xi", "zeta")
+    for side in ("upper", "lower"):
+        with pytest.raises(
+            BadSetting, match=r"algorithm\.method: .* into blocks, .*; write a method"
+        ):
+            part.blocks(side, 1)  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match=r"algorithm\.method: .* past batches, .*; write a method"):
+        part.ago(0)
+
+
 def test_a_stream_is_at_hand_where_there_is_one() -> None:
     def nothing(*arguments: Any) -> Any:
         raise AssertionError

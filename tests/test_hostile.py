@@ -171,6 +171,30 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], str]] = {
         ("task=quadratic", "algorithm=fw"),
         "write task=completion, task=multitask or task=trees",
     ),
+    "a projection onto a set that has none": (
+        ("task=trees", "algorithm=projected_gradient"),
+        "this method projects, and the set of this task has no projection; write algorithm=fw",
+    ),
+    "a projection onto it after a gradient of all the data": (
+        ("task=trees", "algorithm=svrg", "algorithm.batch=8"),
+        "has no projection",
+    ),
+    "exact prox steps on it": (
+        ("task=trees", "algorithm=ncgs", "algorithm.prox=exact"),
+        "algorithm.prox=condg for NCGS",
+    ),
+    "exact prox steps on it, in batches": (
+        ("task=trees", "algorithm=ncgs_vr", "algorithm.prox=exact", "algorithm.batch=8"),
+        "has no projection",
+    ),
+    "a regulariser that begins at infinity": (
+        ("task=toy_coreset", "algorithm=bvfsm", "algorithm.rate=1"),
+        "algorithm.rate=1.0: ",
+    ),
+    "a barrier that begins at its pole": (
+        ("task=toy_coreset", "algorithm=bvfsm", "algorithm.eps=0", "algorithm.l2=0"),
+        "algorithm.eps=0: ",
+    ),
     "blocks of what cannot be cut": (
         ("task=online_newsgroups", "task.source=digits", "algorithm=saba", "algorithm.blocks=2"),
         "cannot be cut",
@@ -417,6 +441,17 @@ def edit(file: Path, change: dict[str, Any]) -> None:
     file.write_text(json.dumps({k: v for k, v in content.items() if k not in gone}))
 
 
+@pytest.mark.parametrize("adapt", ["head", "network"])
+def test_blocks_of_episodes_are_refused_in_the_first_step(adapt: str, main: Main) -> None:
+    small = ("task.episodes=2", "task.filters=2", "task.watched=1", "task.final=1", "run.threads=1")
+    blocks = ("algorithm=saba", "algorithm.blocks=4")
+    said = main("task=few_shot", f"task.adapt={adapt}", *small, *blocks)
+    assert said.code == 2, said
+    (line,) = said.err.splitlines()
+    assert "a step's 2 episodes cannot be cut" in line
+    assert "write algorithm.blocks=1" in line
+
+
 @pytest.mark.parametrize("place", ["task", "run", "checkpoint.pt", "history.jsonl"])
 def test_a_linked_place_is_refused_and_what_it_points_to_is_whole(
     place: str, main: Main, tmp_path: Path
@@ -433,6 +468,41 @@ def test_a_linked_place_is_refused_and_what_it_points_to_is_whole(
     assert said.code == 2
     assert "is a link" in said.err
     assert {file: file.read_bytes() for file in before} == before
+
+
+@pytest.mark.parametrize(
+    "name", ["history.jsonl.new", "status.json.new", "config.yaml.new", "checkpoint.pt.new"]
+)
+def test_a_link_planted_where_a_file_is_half_written_is_refused(
+    name: str, main: Main, tmp_path: Path
+) -> None:
+    assert main(*QUICK).code == 0
+    (summary,) = (tmp_path / "runs").rglob("summary.json")
+    summary.unlink()
+    mine = tmp_path / ".bashrc"
+    mine.write_text("mine")
+    (summary.parent / name).symlink_to(mine)
+    said = main(*QUICK)
+    assert said.code == 2
+    assert f"{summary.parent / name} is a link" in said.err
+    assert len(said.err.splitlines()) == 1
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["wandb", ".wandb"])
+def test_what_a_linked_folder_of_wandb_holds_stays(name: str, main: Main, tmp_path: Path) -> None:
+    """Parts that were not sent are removed once a later one has their rows."""
+    assert main(*QUICK).code == 0
+    (summary,) = (tmp_path / "runs").rglob("summary.json")
+    summary.unlink()
+    mine = tmp_path / "mine" / "offline-run-1" / "file"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    (summary.parent / name).symlink_to(tmp_path / "mine")
+    said = main(*QUICK, "logger=wandb", "logger.mode=offline")
+    assert said.code == 2
+    assert f"{summary.parent / name} is a link" in said.err
+    assert [p for p in (tmp_path / "mine").rglob("*") if p.is_file()] == [mine]
 
 
 @pytest.mark.parametrize(
@@ -566,6 +636,13 @@ def test_an_option_of_slurm_that_is_not_of_ours_is_refused(option: str) -> None:
     with pytest.raises(BadSetting, match="no such option; there is account") as refused:
         launchers.slurm(options={option: "x"})
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("value", ["other", None])
+def test_another_cluster_is_refused(value: str | None) -> None:
+    """squeue lists the jobs of this one, and what it does not list counts as ended."""
+    with pytest.raises(BadSetting, match=r"options\.clusters: start the sweep on a machine of"):
+        launchers.slurm(options={"clusters": value})
 
 
 def test_a_list_for_an_option_of_slurm_is_refused() -> None:

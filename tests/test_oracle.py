@@ -2,18 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
+from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
+from bench.core.loop import first
 from bench.core.oracle import Oracle
-from bench.core.task import Context, Task
+from bench.core.settings import BadSetting, build, check_settings
+from bench.core.task import Context, Set, Task
+from bench.numerics.sets import l2_ball
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.quadratic import quadratic
 from tasks.toy import toy_coreset
+from tests.composed import composed
 
 DIGITS = Images("digits", train=300, val=80, val2=40, test=40)
 
@@ -115,3 +122,46 @@ def test_what_a_task_lacks_is_said(context: Context) -> None:
         Oracle(task).g_yy(x, y, Draw(task, 0, 0).g())
     with pytest.raises(TypeError, match="linear minimisation"):
         Oracle(task).lmo(x)
+
+
+def test_a_set_without_a_projection_is_not_all_the_space(context: Context) -> None:
+    """x would leave it without a word."""
+    vertices = Set(lmo=l2_ball(1.0).lmo)
+    task = replace(quadratic(context), feasible=vertices, lower_feasible=vertices)
+    x, y = task.init(generator())
+    o = Oracle(task)
+    for project, point in ((o.project, x), (o.project_y, y)):
+        with pytest.raises(TypeError, match="no projection"):
+            project(point)
+    assert not o.calls
+
+
+@pytest.mark.parametrize(
+    ("settings", "projects"),
+    [
+        (("fw",), False),
+        (("sfw",), False),
+        (("svfw",), False),
+        (("sagafw",), False),
+        (("ncgs",), False),
+        (("ncgs_vr",), False),
+        (("projected_gradient",), True),
+        (("svrg",), True),
+        (("ncgs", "algorithm.prox=exact"), True),
+        (("ncgs_vr", "algorithm.prox=exact"), True),
+    ],
+)
+def test_what_projects_does_not_fit_a_set_of_vertices(
+    settings: tuple[str, ...], projects: bool, context: Context
+) -> None:
+    """From the yaml on: on the trees, whose set has a linear minimisation oracle alone."""
+    method, *others = settings
+    cfg = composed("task=trees", "task.nodes=12", f"algorithm={method}", *others, "logger=local")
+    node: Any = OmegaConf.to_container(cfg, resolve=True)
+    task = build(check_settings(node["task"], "task", Task, given=("context",)), context)
+    algorithm = build(check_settings(node["algorithm"], "algorithm", Algorithm))
+    if projects:
+        with pytest.raises(BadSetting, match=r"projects, and the set .* has no projection; write"):
+            first(task, algorithm, 0)
+    else:
+        assert first(task, algorithm, 0).step == 0

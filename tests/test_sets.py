@@ -199,6 +199,56 @@ def test_the_cheapest_tree_by_hand(turned: bool) -> None:
         assert lmo(torch.tensor(slope, requires_grad=True), 0.0).tolist() == tree
 
 
+FAR = [
+    [1e9, 0.0, 0.0],
+    [1e9, 1e9, -1e9, 1e9],
+    [-1e9, -1e9, -3e9],
+    [3e7 + 4.0, 3e7 + 2.0, 3e7 - 40.0, 1.0],
+    [1e30, 1.0, -1e30],
+    [1e6 + 0.75, 1e6 + 0.5, 0.0],
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("total", [1.0, 3.0])
+@pytest.mark.parametrize("point", FAR)
+def test_the_simplex_is_reached_from_far_away(
+    point: list[float], total: float, dtype: torch.dtype
+) -> None:
+    """A point and its projection p have p = max(u - t, 0): t is found after the largest of u, which
+    changes p not, is taken from all, so that no sum is rounded."""
+    feasible, u = simplex(total), torch.tensor(point, dtype=dtype)
+    assert feasible.project is not None
+    found = feasible.project(u)
+    assert found.dtype == dtype
+    assert float(found.sum()) == pytest.approx(total, rel=1e-6)
+    assert float(found.min()) >= 0
+    near = (u.double() - u.double().max()).clamp(min=-10 * total)  # what is lower still is 0
+    torch.testing.assert_close(found.double(), lowered(near, total), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("many", [3, 20_000])
+def test_many_equal_coordinates_share_the_total(many: int) -> None:
+    """In float32, from where the rounding of their sum is more than the total."""
+    feasible = simplex(1.0)
+    assert feasible.project is not None
+    found = feasible.project(torch.full((many,), 900.0))
+    torch.testing.assert_close(found, torch.full((many,), 1 / many), rtol=1e-3, atol=0)
+
+
+def test_balls_are_reached_from_far_away_in_single_precision() -> None:
+    for feasible in (l1_ball(2.0), nuclear_ball(2.0)):
+        assert feasible.project is not None
+        found = feasible.project(torch.diag(torch.tensor([-3e9, 1e9, 7.0])))
+        torch.testing.assert_close(found, torch.diag(torch.tensor([-2.0, 0.0, 0.0])))
+
+
+def test_a_ball_of_radius_0_is_a_point() -> None:
+    feasible = l1_ball(0.0)
+    assert feasible.project is not None
+    assert not feasible.project(torch.tensor([0.5, -0.25, 0.1])).any()
+
+
 def test_a_point_of_the_set_is_its_own_projection() -> None:
     inside = 0.01 * randn((6, 9), "inside")
     for feasible in (nuclear_ball(2.0), l1_ball(5.0), l2_ball(5.0), box(-1.0, 1.0)):

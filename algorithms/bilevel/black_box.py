@@ -6,6 +6,7 @@ Each step proposes an upper variable in the box [low, high]^p, takes T steps of 
 in y from where y started, and compares f. The state's x and y are the best so far.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -81,7 +82,11 @@ def optuna_tpe(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def propose(s: State, draw: Draw) -> Tensor:
-        """The answer of a new study that is told the past: all state is in the tensors of s."""
+        """The answer of a new study that is told the past: all state is in the tensors of s.
+
+        It is told infinity for a value that is not a number, which Optuna refuses: so the sampler
+        keeps away from where training fails. A failed trial would teach it nothing.
+        """
         names = [f"x{i}" for i in range(s.x.numel())]
         interval = optuna.distributions.FloatDistribution(low, high)
         box: dict[str, optuna.distributions.BaseDistribution] = dict.fromkeys(names, interval)
@@ -89,9 +94,10 @@ def optuna_tpe(
         study = optuna.create_study(sampler=sampler)
         known = min(draw.step, trials)
         for point, value in zip(s.tried[:known].tolist(), s.values[:known].tolist()):
+            told = math.inf if math.isnan(value) else value
             study.add_trial(
                 optuna.trial.create_trial(
-                    params=dict(zip(names, point)), distributions=box, value=value
+                    params=dict(zip(names, point)), distributions=box, value=told
                 )
             )
         asked = study.ask(box).params

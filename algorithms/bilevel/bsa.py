@@ -53,9 +53,10 @@ def bsa(
     """
 
     def step(o: Oracle, s: BsaState, draw: Draw) -> tuple[BsaState, dict[str, Tensor]]:
-        x, y = s.x, o.start(s.y)
-        for t in range(T):
-            y = o.project_y(y - inner_lr / (t + 1) ** decay * o.g_y(x, y, draw.g(batch)))
+        zetas = [draw.g(batch) for _ in range(T)]
+        x, y = s.x, o.start(s.y, zetas[0])
+        for t, zeta in enumerate(zetas):
+            y = o.project_y(y - inner_lr / (t + 1) ** decay * o.g_y(x, y, zeta))
         hypergrad = estimate(o, x, y, draw, eta, Q, batch)
         x, memory = outer.step(x, hypergrad, outer_lr, s.outer)
         return BsaState(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}

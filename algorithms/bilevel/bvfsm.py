@@ -17,7 +17,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, NonNegative, Positive, Rate, version
+from bench.core.settings import BadSetting, Count, NonNegative, Positive, Rate, version
 from bench.numerics.descent import Descent, heavy_ball
 
 
@@ -57,9 +57,27 @@ def bvfsm(
     1 / log(rate (k + 1)) ("log") or (k + 1)^-rate ("power", both as in the released code of the
     hyperparameter problems). batch: the samples of a batch; None: all the data.
 
+    Raises BadSetting where a logarithm in r_k would be at most 0, and for l2 and eps that are both
+    0, with which the barrier begins at its pole.
+
     Caveat: the regularisers and the barrier fall as slowly as r_k does, and shift the end
     meanwhile.
     """
+    if decay == "log" and rate <= 1:
+        raise BadSetting(
+            f"algorithm.rate={rate}: 1 / log(rate (k + 1)) must be positive from k = 0 on; write a "
+            "rate above 1 or algorithm.decay=power"
+        )
+    if decay == "constant" and rate * (horizon + 1) <= 1:
+        raise BadSetting(
+            f"algorithm.rate={rate}: 1 / log(rate (horizon + 1)) must be positive; write a rate "
+            f"above {1 / (horizon + 1):.3g}"
+        )
+    if l2 == eps == 0:
+        raise BadSetting(
+            "algorithm.eps=0: with algorithm.l2=0 the barrier divides by zero; write eps or l2 "
+            "above 0"
+        )
 
     def init(x: Tensor, y: Tensor) -> State:
         return State(x, y, y, outer.init(x), x.new_zeros(()))

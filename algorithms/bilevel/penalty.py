@@ -5,6 +5,13 @@ Paper -> here: u -> x, v -> y, sigma -> outer_lr, rho -> inner_lr, c_gamma -> gr
 c_lambda -> shrink; the first gamma_k, epsilon_k, lambda_k, nu_k -> gamma, eps, lam, nu.
 
 The method minimises f + <nu, g_y> + (gamma / 2) |g_y|^2 over x and y, with lambda g added for y.
+
+Whenever the tolerance is met, BOME's released code multiplies both learning rates by .9 and makes
+new optimisers. Here the directions are multiplied instead, before the rule of descent takes them,
+and the memories begin anew. For plain descent and for momentum that is the same; Adam cancels the
+factor in x, and a clamp undoes it in the coordinates that it cuts. The new optimisers of
+hpo/l2reg.py have no momentum in y and .9 in x, whatever the first ones had (lines 469 and 470);
+here, as in hpo/data_cleaning.py, the momenta stay as they are set.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -52,8 +59,8 @@ def penalty(
     the number and the momentum of the steps on y. gamma, eps, lam, nu: the first values of the
     penalty's weight, of the tolerance, of g's weight and of every multiplier. grow, shrink: what
     gamma, and eps and lam, are multiplied by whenever the tolerance is met. multiplier: <nu, g_y>
-    is a sum in the paper and a mean in BOME's released code. batch: the samples of a batch; None:
-    all the data.
+    is a sum in the paper and in hpo/l2reg.py of BOME's released code, and a mean in its
+    hpo/data_cleaning.py and its toys. batch: the samples of a batch; None: all the data.
 
     Caveat: the penalty's weight stays finite and grows slowly, and y is off by about 1 / gamma.
     """

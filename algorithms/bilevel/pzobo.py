@@ -47,7 +47,7 @@ def pzobo(
         zetas, xi = [draw.g(batch) for _ in range(T)], draw.f(batch)
 
         def response(x: Tensor) -> Tensor:
-            return _descend(o, x, o.start(s.y), zetas, inner_lr)
+            return _descend(o, x, o.start(s.y, zetas[0]), zetas, inner_lr)
 
         y = response(s.x)
         f_x, f_y = o.grad_f(s.x, y, xi)

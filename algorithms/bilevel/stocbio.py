@@ -97,8 +97,8 @@ def stocbio(
         return [S[t % len(S)] for t in range(T)], D_F, [D_H] * Q, D_G
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
-        x, y, velocity = s.x, o.start(s.y), s.velocity
         S, D_F, D_H, D_G = draw_anew(draw) if batches == "drawn" else take_fixed(draw)
+        x, y, velocity = s.x, o.start(s.y, S[0]), s.velocity
 
         for S_t in S:  # Algorithm 2, lines 4-7
             direction = o.g_y(x, y, S_t)

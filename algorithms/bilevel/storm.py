@@ -1,10 +1,11 @@
 """Single-loop methods with recursive momentum in y and x: SUSTAIN (Khanduri, Zeng, Hong, Wai, Wang,
 Yang, NeurIPS 2021, Algorithm 1) and MRBO (Yang, Ji, Liang, NeurIPS 2021, Algorithm 1).
 
-Paper -> here: the momentum coefficients eta^g and eta^f, or alpha_k and beta_k -> 1 - a, where a is
-1 at the first step and then min(a_lower (k + 1)^(-2 decay), 1), or the same with a_upper; the step
-sizes of y and x -> inner_lr and outer_lr times (k + 1)^-decay. With the papers' decay of 1/3 the
-momentum falls as (k + 1)^(-2/3).
+Paper -> here: the momentum coefficients eta^g of y and eta^f of x (SUSTAIN), or beta_k of y and
+alpha_k of x (MRBO) -> a, the weight of what is new, which is 1 at the first step and then
+min(a_lower (k + 1)^(-2 decay), 1) for y, and the same with a_upper for x; the step sizes of y and x
+-> inner_lr and outer_lr times (k + 1)^-decay. With the papers' decay of 1/3 a falls as
+(k + 1)^(-2/3).
 
 Both estimate g_yy^{-1} f_y by a Neumann series with step size eta: SUSTAIN cuts it after a random
 number p < Q of factors, MRBO takes all Q. A direction is

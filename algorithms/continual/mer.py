@@ -64,9 +64,13 @@ def mer(
         return State(s.x, y, kept), {"moved_sq": (y - s.y).square().sum()}
 
     def cost(at: Moment) -> Cost:
-        """At first the reservoir may hold too few samples for batches of that length."""
-        groups = -(-at.samples // group)
-        present = Cost(grad_g=batches * groups, batch=group)
-        return present + Cost(grad_g=batches * groups * (length - 1), batch=group, at_most=True)
+        """The stream's last group may be smaller than the others, and at first the reservoir may
+        hold too few samples for batches of that length."""
+        full, rest = divmod(at.samples, group)
+        present = Cost(grad_g=batches * full, batch=group)
+        if rest:
+            present += Cost(grad_g=batches, batch=rest)
+        past = batches * (full + (rest > 0)) * (length - 1)
+        return present + Cost(grad_g=past, batch=group, at_most=True)
 
     return Algorithm(init, step, first_order=True, on_stream=True, cost=cost)

@@ -178,7 +178,7 @@ class Draw:
 
 
 class FixedDraw(Draw):
-    """A draw whose batches are given; see Draw.with_batches."""
+    """A draw whose batches are given, and which has no others; see Draw.with_batches."""
 
     def __init__(self, draw: Draw, xi: Batch, zeta: Batch):
         self.task, self.seed, self.step, self.turns = draw.task, draw.seed, draw.step, draw.turns
@@ -186,6 +186,20 @@ class FixedDraw(Draw):
 
     def _draw(self, side: Literal["upper", "lower"], size: int | None) -> Batch:
         return self.given[side]
+
+    def blocks(self, side: Literal["upper", "lower"], count: int) -> "Blocks":
+        """Raises BadSetting: a block would be of all the data."""
+        raise BadSetting(
+            "algorithm.method: this method cuts all the data into blocks, and here it is handed "
+            "batches; write a method that draws batches, such as that of algorithm=ctn_itd"
+        )
+
+    def ago(self, steps: int) -> Draw:
+        """Raises BadSetting: what an earlier step was given is not kept."""
+        raise BadSetting(
+            "algorithm.method: this method comes back to past batches, and here it is handed "
+            "batches; write a method that draws batches, such as that of algorithm=ctn_itd"
+        )
 
 
 class Blocks:

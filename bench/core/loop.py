@@ -79,6 +79,12 @@ def check_fit(task: Task, algorithm: Algorithm) -> None:
             "algorithm: this method minimises over vertices, and the set of this task has no "
             "linear minimisation oracle; write task=completion, task=multitask or task=trees"
         )
+    by_vertices_alone = task.feasible.project is None and task.feasible.lmo is not None
+    if by_vertices_alone and parts and not any(part.lmo for part in parts):
+        raise BadSetting(
+            "algorithm: this method projects, and the set of this task has no projection; write "
+            "algorithm=fw, algorithm.prox=condg for NCGS, task=completion or task=multitask"
+        )
     if algorithm.on_stream:  # its batches are of what it remembers
         return
     at = Draw(task, 0, 0)

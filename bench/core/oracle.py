@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from bench.core.task import Batch, Partials, Place, Task, Wrt
+from bench.core.task import Batch, Partials, Place, Set, Task, Wrt
 from bench.core.together import differentiate, level, loss_at, partials_of
 
 Product = Callable[[Tensor], Tensor]
@@ -44,7 +44,7 @@ class Oracle:
     of y.
 
     first_order: products with second derivatives are refused by a TypeError. What a task does not
-    have (a lower loss, a linear minimisation oracle, a stream) is a TypeError too.
+    have (a lower loss, a linear minimisation oracle, a projection, a stream) is a TypeError too.
     """
 
     def __init__(self, task: Task, first_order: bool = False):
@@ -157,22 +157,27 @@ class Oracle:
         return self.task.feasible.lmo(gradient, accuracy)
 
     def project(self, x: Tensor) -> Tensor:
-        """The closest point of the feasible set; x itself, uncounted, where all is feasible."""
-        if self.task.feasible.project is None:
-            return x
-        self.calls["project"] += 1
-        return self.task.feasible.project(x)
+        """The closest point of the feasible set; x itself, uncounted, where all is feasible.
+
+        Raises TypeError if the set is known by its linear minimisation oracle alone.
+        """
+        return self._closest(self.task.feasible, x)
 
     def project_y(self, y: Tensor) -> Tensor:
         """The closest point of the lower variable's set; y itself, uncounted, where all is
-        feasible."""
-        if self.task.lower_feasible.project is None:
-            return y
-        self.calls["project"] += 1
-        return self.task.lower_feasible.project(y)
+        feasible. Raises TypeError as `project` does."""
+        return self._closest(self.task.lower_feasible, y)
 
     def start(self, y: Tensor, zeta: Batch = None) -> Tensor:
-        """Where the inner loop begins: y itself (warm start) unless the task says otherwise."""
+        """Where the inner loop begins: y itself (warm start) unless the task says otherwise.
+
+        Methods that solve the lower problem before each step on x ask here (AID, AmIGO, BSA, BSG-1,
+        HOAG, ITD, PZOBO, stocBiO and the black-box searches). All others, such as BOME, SOBA and
+        the penalty methods, go on from their last y and v on every task, even where each step has
+        a lower problem of its own.
+
+        zeta: the lower batch of the first inner step, on which a task may make the start depend.
+        """
         return self.task.inner.start(y, zeta)
 
     def origin(self, x: Tensor, y: Tensor, zeta: Batch = None) -> tuple[Tensor, Product]:
@@ -227,6 +232,14 @@ class Oracle:
     @counts.setter
     def counts(self, counted: tuple[Counter[str], Counter[str]]) -> None:
         self.calls, self.samples = (count.copy() for count in counted)
+
+    def _closest(self, within: Set, point: Tensor) -> Tensor:
+        if within.project is None:
+            if within.lmo is not None:
+                raise TypeError("this task's feasible set has no projection")
+            return point
+        self.calls["project"] += 1
+        return within.project(point)
 
     def _value(self, place: Place) -> Tensor:
         return loss_at(self.task, place)

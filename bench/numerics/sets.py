@@ -12,6 +12,8 @@ from torch import Tensor
 from bench.core.settings import BadSetting
 from bench.core.task import Set
 
+LOST = 1e-3  # of a simplex's total: the most that rounding of its coordinates' sums may take
+
 
 def box(low: float, high: float) -> Set:
     """Points whose every coordinate lies in [low, high]."""
@@ -114,8 +116,14 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
 
 
 def onto_simplex(u: Tensor, total: float) -> Tensor:
-    """The closest point with non-negative coordinates that sum to `total` (Duchi et al., 2008)."""
+    """The closest point with non-negative coordinates that sum to `total` (Duchi et al., 2008).
+
+    Where u is so far away that its sums would lose the total, u is first moved along (1, ..., 1)
+    until its largest coordinate is 0, which moves no closest point.
+    """
     sorted_u = u.sort(descending=True).values
+    if len(u) * torch.finfo(u.dtype).eps * sorted_u[0].abs() > LOST * total:
+        u, sorted_u = u - sorted_u[0], sorted_u - sorted_u[0]
     shift = (sorted_u.cumsum(0) - total) / torch.arange(1, len(u) + 1).to(u)
-    last = int((sorted_u > shift).sum()) - 1
+    last = max(int((sorted_u > shift).sum()) - 1, 0)  # a total of 0 leaves no coordinate above
     return (u - shift[last]).clamp(min=0)

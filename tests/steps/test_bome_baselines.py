@@ -15,6 +15,7 @@ from algorithms.bilevel.upper_only import upper_only
 from bench.core.draw import Draw
 from bench.core.loop import advance, first
 from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
 from bench.core.task import Batch, Context, InnerLoop, Task
 from bench.numerics.descent import adam, gd
 from tasks.toy import toy_coreset, toy_degenerate, toy_minimax
@@ -82,6 +83,50 @@ def test_bsg1_takes_f_x_alone_where_g_y_is_zero() -> None:
     new, info = method.step(Oracle(task), state, Draw(task, 0, 0))
     assert new.x.tolist() == pytest.approx([1.2], rel=1e-15)
     assert float(info["hypergrad_sq"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"rate": 1.0},
+            r"algorithm\.rate=1\.0: .*; write a rate above 1 or algorithm\.decay=power$",
+        ),
+        ({"rate": 0.5}, r"algorithm\.rate=0\.5: 1 / log\(rate \(k \+ 1\)\) must be positive"),
+        (
+            {"decay": "constant", "rate": 0.01, "horizon": 99},
+            r"algorithm\.rate=0\.01: .*; write a rate above 0\.01$",
+        ),
+        ({"l2": 0.0, "eps": 0.0}, r"algorithm\.eps=0: .*; write eps or l2 above 0$"),
+        ({"l2": 0.0, "eps": 0.0, "variant": "code"}, r"algorithm\.eps=0: "),
+    ],
+)
+def test_bvfsm_refuses_what_divides_by_zero_or_turns_a_sign(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadSetting, match=message):
+        bvfsm(gd(), 0.1, 0.1, 0.1, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rate": 1.01},
+        {"decay": "constant", "rate": 0.011, "horizon": 99},
+        {"decay": "power", "rate": 0.5},
+        {"eps": 0.0},
+        {"l2": 0.0},
+    ],
+)
+def test_bvfsm_takes_steps_with_what_it_accepts(settings: dict[str, Any]) -> None:
+    """r_k is positive, and the barrier finite, from the first step on."""
+    task = at.problem()
+    method = bvfsm(gd(), 1e-3, 1e-3, 1e-3, T=2, **settings)
+    with torch.no_grad():
+        standing = advance(task, method, 0, first(task, method, 0))
+    assert 0 < float(standing.info["decay"]) < math.inf
+    assert standing.state.x.isfinite().all()
+    assert standing.state.y.isfinite().all()
 
 
 def regularised(decay: str, rate: float, horizon: int, k: int) -> float:

@@ -35,14 +35,14 @@ def test_the_seed_cuts_the_series_at_different_places() -> None:
 @pytest.mark.parametrize("rule", bilevel.OUTER)
 @pytest.mark.parametrize("decay", [0.0, 0.7])
 def test_bsa(decay: float, rule: str, case: str, batch: int | None) -> None:
-    """T inner steps of size beta_t = inner_lr / (t + 1)^decay, each of a batch of its own, and one
-    outer step along the estimate."""
+    """T inner steps of size beta_t = inner_lr / (t + 1)^decay, each of a batch of its own, from
+    where the task says for the first one, and one outer step along the estimate."""
     task, (outer, moves) = bilevel.CASES[case](), bilevel.OUTER[rule]
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
         x, y, move = at.X0, at.Y0, moves()
         for k in range(4):
-            draw, y = draws(k), task.inner.start(y, None)
+            draw, y = draws(k), task.inner.start(y, draws(k).g(batch))
             for t in range(3):
                 y = at.in_y(task, y - LR * (t + 1) ** -decay * at.g_y(x, y, draw.g(batch)))
             found = estimate(x, y, draw, batch)

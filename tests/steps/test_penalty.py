@@ -40,13 +40,14 @@ def by_hand(
     multiplier: str = "sum",
     inner_momentum: float = 0.0,
     tightened: list[bool] | None = None,
+    shorter_rates: bool = False,
 ) -> ByHand:
     """The augmented Lagrangian, differentiated as it is printed, and its schedules.
 
     y descends f + <nu, g_y> + (gamma / 2) |g_y|^2 + lambda g, x the same without lambda g. Where
     |slope|^2 + |direction|^2 < eps^2: gamma grows, eps and lambda shrink, nu grows by the new
     gamma times g_y, both steps shrink by .9 and forget their momenta. The released code has the
-    mean of nu * g_y for <nu, g_y>.
+    mean of nu * g_y for <nu, g_y>, and shorter_rates: its step sizes shrink, not its directions.
     """
     task = at.CASES[case]()
 
@@ -68,19 +69,21 @@ def by_hand(
 
             for _ in range(T):
                 slope = partials(lagrangian, x, y, l_)[1]
-                m = inner_momentum * m + scale * slope
-                y = at.in_y(task, y - RHO * m)
+                m = inner_momentum * m + (1.0 if shorter_rates else scale) * slope
+                y = at.in_y(task, y - (scale * RHO if shorter_rates else RHO) * m)
             direction = partials(lagrangian, x, y, 0.0)[0]
             g_y = partials(at.lower, x, y, zeta)[1]
-            x = at.in_x(task, outer(x, scale * direction))
+            x = at.in_x(task, outer(x, direction if shorter_rates else scale * direction))
             done = bool(slope @ slope + direction @ direction < e**2)
             if tightened is not None:
                 tightened.append(done)
             if done:
                 g_, e, l_, scale = grow * g_, shrink * e, shrink * l_, 0.9 * scale
-                many, m, outer = many + g_ * g_y, 0 * m, HeavyBall(SIGMA, 0.8)
-            yield {
-                "x": x, "y": y, "velocity": m, "nu": many, "gamma": g_, "eps": e, "lam": l_,
+                many, m = many + g_ * g_y, 0 * m
+                outer = HeavyBall(scale * SIGMA if shorter_rates else SIGMA, 0.8)
+            kept = {} if shorter_rates else {"velocity": m}
+            yield kept | {
+                "x": x, "y": y, "nu": many, "gamma": g_, "eps": e, "lam": l_,
                 "scale": scale, "info/gamma": g_, "info/gradient_sq": slope @ slope,
             }  # fmt: skip
 
@@ -98,6 +101,15 @@ def test_penalty(name: str, case: str, batch: int | None) -> None:
     assert_follows(at.CASES[case](), method, hand, steps=STEPS)
     assert set(tightened) == {True, False}
     assert any(tightened[:-1])  # and what it changes is used afterwards
+
+
+@pytest.mark.parametrize("case", at.CASES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_shorter_directions_are_shorter_steps_of_momentum(name: str, case: str) -> None:
+    """Of the released code's new optimisers, whose learning rates are multiplied by .9."""
+    method = penalty(descent("momentum", 0.8), SIGMA, RHO, batch=8, **SETTINGS[name])
+    hand = by_hand(case, 8, **SETTINGS[name], shorter_rates=True)
+    assert_follows(at.CASES[case](), method, hand, steps=STEPS)
 
 
 def test_penalty_unless_told_otherwise() -> None:

@@ -52,7 +52,7 @@ def path(
         descend = bilevel.HeavyBall(LR, momentum)
         for k in range(3):
             S, D_F, D_H, D_G = batches(draws(k))
-            y = task.inner.start(y, None)
+            y = task.inner.start(y, S[0])
             for rows in S:
                 y = at.in_y(task, descend(y, at.g_y(x, y, rows)))
             v = estimated(x, y, at.f_y(x, y, D_F), D_H, variant)
