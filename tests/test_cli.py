@@ -263,6 +263,21 @@ def test_other_packages_or_threads_are_noted_on_going_on(main: Main, tmp_path: P
     assert "threads" not in note["changed"]  # it went on with the recorded number
 
 
+def test_a_run_from_when_fewer_packages_were_noted_goes_on_without_a_word(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    run = interrupted(main, tmp_path)
+    environment = json.loads((run / "environment.json").read_text())
+    for package in ("scipy", "optuna", "learn2learn"):
+        environment["packages"].pop(package, None)
+    (run / "environment.json").write_text(json.dumps(environment))
+    done = main(*QUICK)
+    assert (done.code, done.err) == (0, "")
+    (note,) = json.loads((run / "environment.json").read_text())["continued"]
+    assert note["changed"] == {}
+
+
 def test_a_diverging_run_says_so(main: Main, tmp_path: Path) -> None:  # noqa: F811
     arguments = (
         "task=quadratic",
@@ -407,6 +422,24 @@ def test_a_killed_run_goes_on_and_wandb_has_every_row(cli: Cli, tmp_path: Path) 
     (end,) = (update for update in ends if "status" in update)
     assert end["status"] == "done"
     assert end["best/distance"] == min(row["distance"] for row in history(run))
+
+
+def test_lanes_have_each_their_own_wandb_run(cli: Cli, tmp_path: Path) -> None:
+    """Their loggers are open at the same time, and W&B gives the open run again if it may."""
+    done = cli(
+        "-m", *QUICK, "algorithm=optimistic_gd", "algorithm.outer_lr=.1,.2,.3",
+        "vectorize=[algorithm.outer_lr]", "hydra/launcher=here", "logger=wandb", WANDB_API_KEY="",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "W&B: " not in done.stderr  # no row was refused
+    runs = [file.parent for file in (tmp_path / "runs").rglob("summary.json")]
+    assert len(runs) == 3
+    for run in runs:
+        about = json.loads((run / "environment.json").read_text())
+        assert len(about["lanes"]) == 3
+        records = records_as_sent(run, tmp_path)
+        assert {r["run"]["run_id"] for r in records if r["type"] == "run"} == {run.name}
+        check_mirror(run, records)
 
 
 def test_a_host_that_does_not_answer_is_not_waited_for() -> None:

@@ -1,8 +1,11 @@
 """Compiled runs: the same states, counts and rows as plain ones, or a refusal in one line."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -15,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from algorithms.bilevel.bome import bome
 from algorithms.bilevel.soba import soba
+from algorithms.continual.er import single
 from bench.compiled import traced
 from bench.compiled.calls import Call, compile_by_torch, compile_graph, compiler_knows, loop_steps
 from bench.compiled.symbols import At, CannotCompile, NoGraph
@@ -24,10 +28,12 @@ from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.loop import Standing, Taken, advance, first, run, take_plainly
 from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
 from bench.core.task import Context, Task
 from bench.numerics.descent import adam, gd
-from bench.runs import exit_codes, opening
+from bench.runs import checkpoint, exit_codes, opening
 from bench.runs.folder import RunFolder
+from tasks.continual import permuted_mnist
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.online_oscillation import online_oscillation
@@ -213,6 +219,83 @@ def test_a_run_is_the_same_in_whatever_chunks(context: Context) -> None:
     assert rows["compiled"][-len(rows["going on"]) :] == rows["going on"]
     for a, b in zip(rows["plain"], rows["compiled"], strict=True):
         assert a == pytest.approx(b, rel=1e-9, abs=1e-12)
+
+
+def small_stream() -> Task:
+    """12 steps of 5 images each."""
+    images = Images("digits", 200, 10, 10, 60)
+    context = Context(dtype=torch.float64)
+    return permuted_mnist(context, images, tasks=3, images=20, batch=5, hidden=6)
+
+
+@pytest.mark.parametrize("done", [9, 10, 11])
+def test_a_run_goes_on_in_the_last_steps_of_a_stream(done: int) -> None:
+    """To record a step and to compare it takes batches of others, which there are none of."""
+    task, algorithm = small_stream(), single(steps=2)
+    start, end = plain(task, algorithm, done), plain(task, algorithm, 12)
+    with torch.no_grad():
+        found = Compiled(task, algorithm, 0, recorded)(start, 12 - done).standing
+        close(found, end, 1e-12)
+        with pytest.raises(BadSetting, match="the stream ends"):
+            Compiled(task, algorithm, 0, recorded)(start, 13 - done)
+
+
+@needs_compiler
+def test_a_compiled_run_on_a_stream_that_was_stopped_before_its_last_step_goes_on(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = (
+        "task=permuted_mnist", "algorithm=single", "task.tasks=2", "task.images=20", "task.batch=5",
+        "task.hidden=6", "run.steps=8", "run.every=1", "run.checkpoint=0", "run.compile=true",
+        "run.dtype=float64",
+    )  # fmt: skip
+    assert main(*command).code == 0
+    (run,) = (file.parent for file in (tmp_path / "runs").rglob("summary.json"))
+    whole = json.loads((run / "summary.json").read_text())["last"]
+    state = torch.load(run / "checkpoint.pt", weights_only=True)["leaves"]
+    shutil.rmtree(run)
+    save = checkpoint.save
+
+    def stopping(path: Path, key: str, s: Standing) -> None:
+        save(path, key, s)
+        if s.step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", stopping)
+        assert main(*command).code == exit_codes.PUT_OFF
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["step"] == 7
+    said = main(*command)
+    assert said.code == 0, said.err
+    last = json.loads((run / "summary.json").read_text())["last"]
+    assert {k: v for k, v in last.items() if "seconds" not in k} == pytest.approx(
+        {k: v for k, v in whole.items() if "seconds" not in k}, rel=1e-9
+    )
+    after = torch.load(run / "checkpoint.pt", weights_only=True)["leaves"]
+    torch.testing.assert_close(after, state, rtol=1e-12, atol=1e-12)
+
+
+def test_what_all_steps_draw_is_no_input_of_a_graph(context: Context) -> None:
+    """Where the data end after the step, the step before it tells."""
+    task = quadratic(context, noise=0.3)
+    everything = task.data.draw_lower(None, 0, None)  # type: ignore[arg-type]
+
+    def until(end: int) -> Task:
+        def draw(rng: Any, step: int, size: int | None) -> Tensor:
+            if step >= end:
+                raise BadSetting("the data end")
+            assert step >= 0
+            return everything
+
+        return replace(task, data=replace(task.data, draw_upper=draw, draw_lower=draw))
+
+    algorithm = made("soba", batch=None)
+    state = first(task, algorithm, 0).state
+    for end, step, inputs in ((9, 3, 0), (4, 3, 0), (1, 0, 1)):
+        form = record(until(end), algorithm, 0, state, At(step))
+        assert (len(form.looks) > 0) == bool(inputs), (end, step)
+        assert form.inputs(until(end), 0, At(step)) is not None
 
 
 class State(NamedTuple):

@@ -3,18 +3,20 @@
 import json
 import os
 import tarfile
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce.book import load_book
 from bench.reproduce.points import points
-from scripts.gpu import pack
+from scripts.gpu import pack, run, work
 from scripts.import_data import put_together
 
 BOOK = load_book()
@@ -74,6 +76,30 @@ def test_the_code_that_travels_knows_its_commit(tmp_path: Path) -> None:
         assert json.loads(told.read()) == about.commit()
     assert {"bench/main.py", "conf/config.yaml", "scripts/gpu/work.py", "tasks/toy.py"} <= names
     assert not any(name.startswith(("tests/", "results/")) for name in names)
+
+
+def test_what_has_a_record_at_home_is_not_made_again(tmp_path: Path) -> None:
+    """Every item of the work that is a script has its record in the pack, and no record of a CPU
+    travels."""
+    results, there = tmp_path / "home", tmp_path / "work" / "results"
+
+    def settings(at: Path) -> work.Settings:
+        return work.Settings(torch.device("cpu"), at, at, at, False, 1, time.monotonic() + 1e3)
+
+    records = ("gpu/roofline", "gpu/lanes", "speed/gpu_gradient", "speed/gpu_few_shot")
+    for name in (*records, "speed/cpu_gradient", "speed/gpu_hyper_cleaning"):
+        (results / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
+        (results / f"{name}.json").write_text("{}")
+    items = [item for item in work.ITEMS if item.name not in work.CHECKS]
+    assert all(item.done(settings(results)) for item in items)
+    pack_ = tmp_path / "pack"
+    pack_.mkdir()
+    pack.pack_state(pack_, tmp_path / "runs", results, [])
+    with tarfile.open(pack_ / "code.tar.gz", "w:gz"):
+        pass
+    run.unpack(pack_, tmp_path / "work")
+    assert [item.name for item in items if not item.done(settings(there))] == []
+    assert not (there / "speed" / "cpu_gradient.json").exists()
 
 
 def test_work_is_in_the_order_of_claims_per_minute(

@@ -7,6 +7,7 @@ batched steps themselves.
 import copy
 import json
 import os
+import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,28 @@ def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs
         assert summary(one)["status"] == "done"
 
 
+def test_lanes_that_have_only_to_be_told_as_ended_take_no_step(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were killed between their last checkpoint and their summary. A step after the last one
+    has no batch where a stream ends."""
+
+    def refusing(*arguments: Any) -> None:
+        raise BadSetting("run.steps: the stream ends")
+
+    ours = configs(0.1, 0.05, until=None, target=None)
+    performed(ours)
+    before = [summary(config) for config in ours]
+    for config in ours:
+        launch.place(config).summary_file.unlink()
+    stand.refuses = refusing
+    monkeypatch.setattr(driver, "record_first_step", refusing)
+    assert performed(ours) == [(0, "", ""), (1, "", "")]
+    for config, old in zip(ours, before, strict=True):
+        assert summary(config)["last"] == old["last"]
+        assert summary(config)["status"] == "done"
+
+
 def test_a_failure_is_noted_in_every_lane_that_was_going(
     stand: type[Stand], configs: Configs
 ) -> None:
@@ -417,6 +440,37 @@ def test_an_interrupt_saves_what_was_going(stand: type[Stand], configs: Configs)
     for config in ours:
         status = launch.place(config).status_note()
         assert (status["status"], status["reason"], status["step"]) == ("interrupted", "stopped", 7)
+
+
+def test_lanes_may_have_more_files_open_than_a_process_has_at_first(
+    stand: type[Stand], configs: Configs
+) -> None:
+    """Each has its lock and its history open; 1,024 in all are usual."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    there = {int(name) for name in os.listdir("/proc/self/fd")}
+    free = [number for number in range(1024) if number not in there]
+    many = [0.01 + 0.001 * k for k in range(20)]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[30], before[1]))
+        assert performed(configs(*many, steps=5)) == [(k, "", "") for k in range(20)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected"),
+    [(64, 4096, 4096), (4096, 4096, None), (256, -1, 10_240), (20_000, -1, None), (-1, -1, None)],
+)
+def test_the_soft_limit_of_open_files_becomes_the_hard_one(
+    soft: int, hard: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no hard one, macOS still has one of its own."""
+    assert resource.RLIM_INFINITY == -1
+    said: list[Any] = []
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda what: (soft, hard))
+    monkeypatch.setattr(machine.resource, "setrlimit", lambda what, to: said.append((what, to)))
+    machine.allow_open_files()
+    assert said == ([(resource.RLIMIT_NOFILE, (expected, hard))] if expected else [])
 
 
 def test_some_are_made_while_others_cannot_be(stand: type[Stand], configs: Configs) -> None:

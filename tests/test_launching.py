@@ -23,7 +23,6 @@ from bench.runs import (
     exit_codes,
     history,
     launch,
-    lock,
     machine,
     opening,
     recording,
@@ -154,13 +153,17 @@ def test_reasons_are_lines() -> None:
     assert recording.exit_code({"status": "diverged"}) == 1
 
 
-@pytest.mark.parametrize("linked", ["task", "algorithm", "run", "file", "lock"])
+@pytest.mark.parametrize(
+    "linked",
+    [
+        "", ".", "..", "checkpoint.pt", "lock", "history.jsonl.new", "config.yaml.new",
+        "status.json.new", "checkpoint.pt.new", "wandb", ".wandb",
+    ],
+)  # fmt: skip
 def test_nothing_is_written_through_a_link(linked: str, config: Config, tmp_path: Path) -> None:
     where = place(config).path
-    link = {
-        "task": where.parent.parent, "algorithm": where.parent, "run": where,
-        "file": where / "checkpoint.pt", "lock": where / lock.NAME,
-    }[linked]  # fmt: skip
+    folders = {"": where, ".": where.parent, "..": where.parent.parent}
+    link = folders.get(linked, where / linked)
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path)
     with pytest.raises(BadSetting, match=rf"run\.root: {link} is a link"):
@@ -281,6 +284,29 @@ def test_making_a_folder_ready(config: Config) -> None:
     config["run"]["force"] = True
     run.prepare(config, -1)
     assert {p.name for p in run.path.iterdir()} == {"config.yaml", "mine"}
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_links_in_a_strangers_folder_are_not_followed(
+    force: bool, config: Config, tmp_path: Path
+) -> None:
+    """Who has the folder otherwise than by `place`, which refuses them, leaves their ends whole."""
+    run = folder(config)
+    mine = {tmp_path / f"my {file}" for file in FILES}
+    for file in mine:
+        file.write_text("mine")
+        (run.path / f"{file.name.removeprefix('my ')}.new").symlink_to(file)
+    (tmp_path / "sent").mkdir()
+    (tmp_path / "sent" / "a").touch()
+    (run.path / "wandb").symlink_to(tmp_path / "sent")
+    config["run"]["force"] = force
+    run.prepare(config, -1)
+    run.describe({"threads": 1})
+    run.leave("failed", "x")
+    run.end({"status": "done", "reason": None, "last": {}}, {"kind": "heatmap"})
+    run.move_to(RunFolder(run.root, "t/a/other"), config)
+    assert {file.read_text() for file in mine} == {"mine"}
+    assert (tmp_path / "sent" / "a").exists()
 
 
 def test_what_changed_is_added_to_the_first_environment(capsys: Any) -> None:
@@ -507,6 +533,20 @@ def test_here_runs_go_one_after_the_other(
     assert done == [job.config["k"] for job in over] == [0, 1]
 
 
+class Watcher:
+    """A stand-in for submitit's watcher: until it is told to ask, every job is a running one."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+        self.told: dict[str, str] = {}
+        self.asked = 0
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        if mode == "force":
+            self.told, self.asked = dict(self.states), self.asked + 1
+        return self.told.get(job_id, "RUNNING")
+
+
 class Executor:
     """A stand-in for submitit's executor: each job ends at once in the state that is planned for
     its task."""
@@ -515,6 +555,7 @@ class Executor:
         self.states, self.says = states, says
         self.settings: Config = {}
         self.packs: list[list[list[int]]] = []
+        self.watcher = Watcher()
 
     def update_parameters(self, **settings: Any) -> None:
         self.settings = settings
@@ -526,7 +567,10 @@ class Executor:
             state = self.states[pack[0].config["k"]].pop(0)
             for job in pack:
                 self.says(job, state)
-            found.append(SimpleNamespace(state=state, job_id=f"7_{number}", done=lambda: True))
+            self.watcher.states[f"7_{number}"] = state
+            found.append(
+                SimpleNamespace(watcher=self.watcher, job_id=f"7_{number}", done=lambda: True)
+            )
         return found
 
 
@@ -547,6 +591,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., An
 
         monkeypatch.setattr(launchers, "slurm_executor", given)
         monkeypatch.setattr(slurm.Submitted, "has_ended", lambda self: self.job.done())
+        monkeypatch.setattr(slurm, "WAITS", (0.0,))
         monkeypatch.setattr(
             launchers, "is_lost", lambda job: job.has_begun and job.note.stat().st_size == 0
         )
@@ -606,6 +651,116 @@ def test_what_slurm_loses_is_begun_again_but_not_for_ever(
     launcher.launch(three, tmp_path, over.append)
     assert executor.packs == [[[0], [1], [2]]] * 2
     assert over[3:] == three
+
+
+def test_a_sweep_whose_jobs_leave_nothing_to_make_asks_for_no_states(
+    cluster: Callable[..., Any], three: list[Job], tmp_path: Path
+) -> None:
+    launcher, executor = cluster({0: ["COMPLETED"], 1: ["COMPLETED"], 2: ["COMPLETED"]})
+    launcher.launch(three, tmp_path, lambda job: None)
+    assert executor.watcher.asked == 0
+    launcher, executor = cluster({k: ["CANCELLED by 7"] for k in range(3)})
+    launcher.launch(three, tmp_path, lambda job: None)
+    assert executor.watcher.asked == 1  # for all of them
+
+
+def test_more_jobs_than_an_array_may_have_are_arrays_of_their_own(
+    cluster: Callable[..., Any],
+    three: list[Job],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One after the other, so that no more run together than are allowed to."""
+    monkeypatch.setattr(launchers, "most_of_array", lambda: 2)
+    states = {0: ["NODE_FAIL", "COMPLETED"], 1: ["COMPLETED"], 2: ["NODE_FAIL", "COMPLETED"]}
+    launcher, executor = cluster(states)
+    over: list[Job] = []
+    launcher.launch(three, tmp_path, over.append)
+    assert executor.packs == [[[0], [1]], [[2]], [[0], [2]]]
+    assert [job.config["k"] for job in over] == [1, 0, 2]
+    launcher, executor = cluster({k: ["COMPLETED"] for k in range(3)}, runs_per_job=2)
+    launcher.launch(three, tmp_path, over.append)
+    assert executor.packs == [[[0, 1], [2]]]
+
+
+Commands = Callable[..., Path]
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Puts scripts in the place of SLURM's commands."""
+
+    def made(**scripts: str) -> Path:
+        place = tmp_path / "bin"
+        place.mkdir(exist_ok=True)
+        for command, script in scripts.items():
+            (place / command).write_text(f"#!/bin/sh\n{script}\n")
+            (place / command).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{place}{os.pathsep}/usr/bin{os.pathsep}/bin")
+        return place
+
+    return made
+
+
+ACCOUNTED = """echo "JobID|State|NodeList"
+count=$(cat {file} 2>/dev/null || echo 0)
+echo $((count + 1)) > {file}
+case $count in {cases} esac"""
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected", "asked"),
+    [
+        ("0) echo '7_0|RUNNING|a'; echo '7_1|RUNNING|a';; "
+         "*) echo '7_0|NODE_FAIL|a'; echo '7_1|FAILED|a';;", ["NODE_FAIL", "FAILED"], 2),
+        ("[01]) echo '7_0|RUNNING|a'; echo '7_1|COMPLETING|a';; "  # sacct is behind
+         "*) echo '7_0|TIMEOUT|a'; echo '7_1|FAILED|a';;", ["TIMEOUT", "FAILED"], 3),
+        ("0) echo '7_0|RUNNING|a';;", ["RUNNING", "UNKNOWN"], 4),
+    ],
+)  # fmt: skip
+def test_how_a_job_has_ended_is_asked_anew(
+    cases: str,
+    expected: list[str],
+    asked: int,
+    commands: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """submitit's own watcher asks sacct now and then, at last every ten minutes."""
+    submitit = pytest.importorskip("submitit")
+    count = tmp_path / "count"
+    commands(sacct=ACCOUNTED.format(file=count, cases=cases))
+    watcher = type(submitit.SlurmJob.watcher)(delay_s=600)
+    monkeypatch.setattr(submitit.SlurmJob, "watcher", watcher)
+    monkeypatch.setattr(slurm, "WAITS", (0.01, 0.01, 0.01))
+    queue = slurm.Queue()
+    jobs = [slurm.Submitted(submitit.SlurmJob(tmp_path, f"7_{k}"), queue) for k in range(2)]
+    assert jobs[0].job.state == "RUNNING"
+    assert slurm.ends_of(jobs) == expected
+    assert int(count.read_text()) == asked
+    assert slurm.ends_of([]) == []
+
+
+def test_how_many_jobs_an_array_may_have(commands: Commands) -> None:
+    commands()
+    assert slurm.most_of_array() == 1001  # SLURM's default, where there is no scontrol
+    shown = "Configuration data\nMaxArraySize            = 51\nMaxArrayTasks           = 9"
+    for lines, most in ((shown, 51), ("MaxArraySize = 0", 1), ("no answer", 1001)):
+        commands(scontrol=f"echo '{lines}'")
+        assert slurm.most_of_array() == most
+
+
+def test_what_sbatch_refuses_is_one_line(
+    commands: Commands, three: list[Job], tmp_path: Path
+) -> None:
+    pytest.importorskip("submitit")
+    why = "sbatch: error: Batch job submission failed: Invalid job array specification"
+    commands(sbatch=f"echo '{why}' >&2; exit 1", srun="")
+    with pytest.raises(BadSetting, match="sbatch refuses 3 jobs") as told:
+        launchers.slurm().launch(three, tmp_path, lambda job: None)
+    (line,) = str(told.value).splitlines()
+    assert why in line
+    assert "runs_per_job" in line
 
 
 def test_a_pack_of_runs_ends_with_the_code_of_put_off(

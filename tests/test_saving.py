@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from bench.core.loop import Standing
 from bench.core.settings import BadSetting
 from bench.core.task import Best
 from bench.reproduce.histories import thin_rows
-from bench.runs import checkpoint
+from bench.runs import checkpoint, environment
 from bench.runs.environment import cores, differences, environment_of, processor, shares_time
 from bench.runs.files import (
     read_json,
@@ -105,6 +106,50 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
     assert told.value.filename == str(path)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("planted", ["link", "link to nothing", "hard link", "pipe"])
+def test_nothing_is_written_into_what_has_the_name_of_a_half_written_file(
+    planted: str, tmp_path: Path
+) -> None:
+    """A stranger's folder may have anything there, such as a link to one's ~/.bashrc."""
+    mine, new = tmp_path / "mine", tmp_path / "a.json.new"
+    if planted != "link to nothing":
+        mine.write_text("mine")
+    if planted == "pipe":
+        os.mkfifo(new)
+    elif planted == "hard link":
+        os.link(mine, new)
+    else:
+        new.symlink_to(mine)
+    before = {path: path.read_text() for path in (mine,) if path.exists()}
+    write_whole(tmp_path / "a.json", "x")
+    assert {path: path.read_text() for path in (mine,) if path.exists()} == before
+    assert (tmp_path / "a.json").read_text() == "x"
+    assert not (tmp_path / "a.json").is_symlink()
+    assert not os.path.lexists(new)
+
+
+def test_two_processes_that_write_one_file_make_room_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file system has no locks nothing keeps them apart."""
+    path, opened, others = tmp_path / "a.json", os.open, [2]
+
+    def also_opened(name: Any, flags: int, *mode: int) -> int:
+        if flags & os.O_EXCL and others[0]:
+            others[0] -= 1
+            Path(name).write_text("theirs")  # between our look and ours
+        return opened(name, flags, *mode)
+
+    monkeypatch.setattr(os, "open", also_opened)
+    write_whole(path, "ours")
+    assert path.read_text() == "ours"
+    others[0] = 99
+    with pytest.raises(FileExistsError) as told:
+        write_whole(path, "again")
+    assert told.value.filename == str(tmp_path / "a.json.new")
+    assert path.read_text() == "ours"
 
 
 def test_an_error_that_names_its_file_keeps_the_name(tmp_path: Path) -> None:
@@ -365,7 +410,8 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
         "packages": {
             name: version(name)
             for name in (
-                "torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf",
+                "torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf", "scipy",
+                *(name for name in ("optuna", "learn2learn") if find_spec(name)),
             )
         },
         "version": version("bilevel-bench"),
@@ -378,6 +424,12 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
         "threads": 3,
         "data": {"a.csv": "0123"},
     }  # fmt: skip
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "PACKAGES", ("numpy", "no-such-package", "torch"))
+    found = environment._packages.__wrapped__()
+    assert found == (("numpy", version("numpy")), ("torch", version("torch")))
 
 
 def test_an_environment_with_a_gpu_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,6 +466,20 @@ def test_what_changed_between_two_environments() -> None:
     assert differences(old, new) == {"b": [2, 4], "gone": [3, None], "come": [None, 5]}
     assert list(differences(old, new)) == ["b", "gone", "come"]
     assert differences(old, old) == {}
+
+
+def test_packages_that_an_older_environment_does_not_list_have_not_changed() -> None:
+    old = {"packages": {"torch": "2", "numpy": "1"}}
+    for packages, changed in (
+        ({"torch": "2", "numpy": "1", "scipy": "1"}, False),
+        ({"torch": "2", "numpy": "2", "scipy": "1"}, True),
+        ({"torch": "2", "scipy": "1"}, True),  # one that is gone
+        (None, True),
+    ):
+        new = {"packages": packages}
+        expected = {"packages": [old["packages"], packages]} if changed else {}
+        assert differences(old, new) == expected
+    assert differences({}, old) == {"packages": [None, old["packages"]]}
 
 
 @pytest.mark.parametrize(

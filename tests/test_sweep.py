@@ -17,7 +17,7 @@ from bench.runs.files import read_json
 from bench.runs.folder import RunFolder, RunState
 from bench.runs.launch import place, resolve
 from bench.runs.name import name
-from bench.sweeps import launchers
+from bench.sweeps import bundling, launchers
 from bench.sweeps.jobs import Job, make_job, make_one
 from bench.sweeps.sweep import Outcome, SweepRun, exit_code_of_sweep, share_threads
 from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
@@ -113,6 +113,34 @@ def test_a_run_that_another_process_makes_is_put_off(
     assert said.code == 75
     assert sorted(statuses(tmp_path)) == ["busy", "skipped"]
     assert main(*QUICK, "seed=0,1").code == 0
+
+
+def test_lanes_that_are_killed_unasked_become_single_runs(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As for the memory that they take together."""
+    made: list[int] = []
+
+    def killed(job: Job) -> None:
+        made.append(len(job.all))
+        if not job.others:
+            make_job(job)
+            return
+        for each in job.all:  # what is there when a process is killed after it has begun
+            each.note.write_text("")
+            each.folder.path.mkdir(parents=True)
+            each.folder.prepare(each.config, -1)
+            each.folder.describe({"lanes": [one.folder.name for one in job.all]})
+            assert each.state().status == "lost"
+
+    monkeypatch.setattr(bundling, "WORTH", 12)
+    monkeypatch.setattr(launchers, "make_job", killed)
+    said = main(*QUICK, "seed=0,1,2")
+    assert said.code == 0, said
+    assert made == [3, 1, 1, 1]
+    assert statuses(tmp_path) == ["done"] * 3
 
 
 @pytest.mark.usefixtures("warm_workers")

@@ -279,16 +279,21 @@ def test_what_was_asked_for_stays() -> None:
     assert [config["vectorize"] for config in ours] == [[], ["seed"]]
 
 
-def test_lanes_that_are_refused_become_runs_of_their_own(tmp_path: Path) -> None:
+def test_lanes_that_have_not_ended_become_runs_of_their_own(tmp_path: Path) -> None:
     jobs = [
         Job({"vectorize": ["seed"]}, RunFolder(tmp_path, f"t/a/{k}"), tmp_path / f"{k}.json",
             if_faster=True)
-        for k in range(3)
+        for k in range(6)
     ]  # fmt: skip
-    for each, status in zip(jobs, ("refused", "busy", "refused"), strict=True):
+    for each, status in zip(jobs, ("refused", "busy", "refused", "lost"), strict=False):
         each.write_note(status, "why")
+    for each in jobs[4:]:
+        each.note.write_text("")
+        each.folder.path.mkdir(parents=True)
+        each.folder.describe({"threads": 1})  # it was begun, and nothing says how it ended
+    jobs[5].folder.end({"status": "diverged", "reason": "x", "last": {}}, None)
     apart = bundling.take_apart(jobs[0]._replace(others=tuple(jobs[1:])))
-    assert [each.folder.name for each in apart] == ["t/a/0", "t/a/2"]
+    assert [each.folder.name for each in apart] == ["t/a/0", "t/a/2", "t/a/3", "t/a/4"]
     assert all(not each.others and not each.if_faster for each in apart)
     assert all(each.config["vectorize"] == [] for each in apart)
     assert jobs[0].config["vectorize"] == ["seed"]

@@ -28,7 +28,7 @@ from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.online_quadratic import online_quadratic
 from tasks.quadratic import quadratic
-from tests.test_compile import close
+from tests.test_compile import close, small_stream
 from tests.test_hostile import Main, main  # noqa: F401  (a fixture)
 
 GD = {"_target_": "bench.numerics.descent.descent"}
@@ -97,6 +97,28 @@ def test_lanes_are_single_runs(method: str, batch: int | None, context: Context)
     task_of = online_quadratic if method.startswith("online") else quadratic
     task = task_of(context, noise=0.3)
     check(*side_by_side(lambda seed: task, method, settings, 2, (0.2, 0.1)), 4)
+
+
+@pytest.mark.parametrize("done", [10, 11])
+def test_lanes_go_on_in_the_last_steps_of_a_stream(done: int) -> None:
+    task, node = small_stream(), {"_target_": "algorithms.continual.er.single"}
+    own = [
+        Lane(task, build({**node, "lr": lr}), seed, {"lr": lr})
+        for seed in range(2)
+        for lr in (0.03, 0.1)
+    ]
+    starts = []
+    with torch.no_grad():
+        for lane in own:
+            s = first(lane.task, lane.algorithm, lane.seed)
+            for _ in range(done):
+                s = advance(lane.task, lane.algorithm, lane.seed, s)
+            starts.append(s)
+        found = Side(own, {**node, "lr": 0.03})(starts, 12 - done)
+        for lane, s, other in zip(own, starts, found, strict=True):
+            for _ in range(12 - done):
+                s = advance(lane.task, lane.algorithm, lane.seed, s)
+            close(other, s, 1e-12)
 
 
 def test_compiled_lanes(context: Context) -> None:

@@ -8,6 +8,7 @@ data that are the same in all lanes are passed once.
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from bench.compiled.symbols import At, NoGraph, Notes, Number, Of
 from bench.compiled.traced import FORMS, Form, largest_gap, record, standing_after
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, advance
-from bench.core.settings import build
+from bench.core.settings import BadSetting, build
 from bench.core.task import Task
 
 LARGE = 2**20  # tensors of data with more elements are not stacked
@@ -206,8 +207,9 @@ class Side:
                 apart = largest_gap(s.state, one.state, other.state)
                 if apart > 1 or one.calls != other.calls or one.samples != other.samples:
                     raise NoGraph(f"step {step} of a lane differs from that of a single run")
-            standings, step = after, step + 1
-            inputs = self._inputs(lane_step, step)
+            standings, step, inputs = after, step + 1, None
+            with suppress(BadSetting):  # the stream ends before
+                inputs = self._inputs(lane_step, step)
             if inputs is None:
                 break
         if not self.lane_steps and self.against * together > len(self.lanes) * single:

@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from bench.core.deferred import worked_out
 from bench.core.draw import Draw, Request, RowSampler, generator, row_sampler, sampler_of, serve
 from bench.core.loop import Standing, Taken, advance
 from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
 from bench.core.task import Batch, Task, no_data
 
 FORMS = 16  # a method whose steps have more forms than this is not worth compiling
@@ -184,16 +186,11 @@ def record(
     algorithm.step(oracle, state, Asking(task, seed, at.step, hand))
 
     leaves, shape = tree_flatten(batches)
-    later = tree_leaves(
-        [
-            draw_for_graph(task, seed, at.step + 1, what, rows)
-            for what, rows in zip(asked, samplers, strict=True)
-        ]
-    )
+    others = draw_beside(task, seed, at.step, asked, samplers)
     fixed = {
         k: leaf
         for k, leaf in enumerate(leaves)
-        if leaf is None or (isinstance(leaf, Tensor) and leaf is later[k])
+        if leaf is None or (isinstance(leaf, Tensor) and others and leaf is others[k])
     }
     free = [leaf for k, leaf in enumerate(leaves) if k not in fixed]
     given = [leaf for leaf in free if not isinstance(leaf, Tensor)]
@@ -252,6 +249,18 @@ def record(
         oracle.samples,
         (*states, inputs[len(states)][: len(notes.numbers)], *inputs[len(states) + 1 :]),
     )
+
+
+def draw_beside(
+    task: Task, seed: int, step: int, asked: list[Request], samplers: list[RowSampler | None]
+) -> list[Any]:
+    """The leaves of what the next step draws, or the one before where a stream ends; or none."""
+    for other in (step + 1, step - 1):
+        with suppress(BadSetting):
+            if other >= max((what.ago for what in asked), default=0):
+                drawn = zip(asked, samplers, strict=True)
+                return tree_leaves([draw_for_graph(task, seed, other, *each) for each in drawn])
+    return []
 
 
 def _given_number(notes: Notes, place: int) -> Any:
@@ -347,19 +356,19 @@ class Compiled:
         numbers = torch.tensor(form.row(found[1]), dtype=torch.float64, device=states[0].device)
         call = self.make(form.graph, len(states), [*states, numbers, *found[0]])
         for _ in range(3):
-            at = At(s.step)
-            found = form.inputs(self.task, self.seed, at)
             if found is None:
                 break
             plain = advance(self.task, self.algorithm, self.seed, s)
-            other = self._take(s, s.step + 1, at, form, call, *found)
+            other = self._take(s, s.step + 1, At(s.step), form, call, *found)
             apart = largest_gap(s.state, plain.state, other.state)
             if apart > 1 or plain.calls != other.calls or plain.samples != other.samples:
                 raise NoGraph(
                     f"its compiled step {s.step} differs from the plain one, {apart:.1g} times as "
                     "much as rounding would"
                 )
-            s = plain
+            s, found = plain, None
+            with suppress(BadSetting):  # the stream ends there
+                found = form.inputs(self.task, self.seed, At(s.step))
         self.forms.insert(0, (form, call))
 
 

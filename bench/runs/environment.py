@@ -3,8 +3,9 @@
 import os
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,11 @@ from bench import about
 if TYPE_CHECKING:
     import torch  # slow to import, and needed only to describe a run
 
-PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf")
+# whose versions may decide results; of the last two a run may have none
+PACKAGES = (
+    "torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf", "scipy", "optuna",
+    "learn2learn",
+)  # fmt: skip
 
 
 def environment_of(
@@ -47,9 +52,20 @@ def environment_of(
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The keys in which two environments differ, each with [old value, new value]."""
+    """The keys in which two environments differ, each with [old value, new value].
+
+    Packages that the old one does not list are not compared, as older environments list fewer.
+    """
     keys: Iterable[str] = [*old, *(key for key in new if key not in old)]
-    return {key: [old.get(key), new.get(key)] for key in keys if old.get(key) != new.get(key)}
+    pairs = {key: [old.get(key), new.get(key)] for key in keys}
+    return {key: pair for key, pair in pairs.items() if differs(key, *pair)}
+
+
+def differs(key: str, old: Any, new: Any) -> bool:
+    """Whether the values of a key of two environments say that something has changed."""
+    if key == "packages" and old and new:
+        new = {package: number for package, number in new.items() if package in old}
+    return bool(old != new)
 
 
 def shares_time(environment: Mapping[str, Any]) -> bool:
@@ -62,7 +78,11 @@ def shares_time(environment: Mapping[str, Any]) -> bool:
 
 @cache  # all runs of a process ask for it
 def _packages() -> tuple[tuple[str, str], ...]:
-    return tuple((package, version(package)) for package in PACKAGES)
+    found = []
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):  # one that is not installed is left out
+            found.append((package, version(package)))
+    return tuple(found)
 
 
 def cores() -> int:

@@ -23,6 +23,7 @@ MOST_BYTES = 4_000_000  # of a small file
 MOST_YAML = 200_000  # bytes of a file of settings, which is slower to read
 MOST_DEPTH = 40  # of dictionaries and lists in each other
 MOST_BITS = 1000  # of an integer: more have no float
+NEW = ".new"  # ends the name of a file that is half written
 DIGEST = "digest"  # the last key of a sealed object
 DIGITS = 16  # of a digest
 Seal = tuple[bytes, bytes]  # what stands before and after the digest at the end of a file
@@ -38,9 +39,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
     Raises OSError, which names the file; unless only the folder could not be made to last, what
     stood there before is then still there.
     """
-    new = path.with_name(path.name + ".new")
+    new = path.with_name(path.name + NEW)
     try:
-        with new.open("wb") as file:
+        with create_anew(new) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -51,6 +52,23 @@ def write_whole(path: Path, content: str | bytes) -> None:
             new.unlink()
         error.filename = error.filename or str(path)
         raise
+
+
+def create_anew(path: Path) -> BinaryIO:
+    """A new file, open to be written, in the place of what has its name; raises OSError.
+
+    A link of this name, which a stranger may have put there, is removed and never followed.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    tries = 5  # a second process, where nothing keeps two apart, may make one in between
+    while True:
+        path.unlink(missing_ok=True)
+        try:
+            return os.fdopen(os.open(str(path), flags, 0o666), "wb")
+        except FileExistsError:
+            tries -= 1
+            if not tries:
+                raise
 
 
 def sync_folder(folder: Path) -> None:

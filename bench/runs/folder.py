@@ -27,6 +27,7 @@ from bench.core.settings import BadSetting
 from bench.runs import lock, shapes
 from bench.runs.better import Best, Better, best_of
 from bench.runs.files import (
+    NEW,
     damaged,
     read_json,
     read_yaml,
@@ -49,6 +50,8 @@ HISTORY, ENVIRONMENT, CONFIG = "history.jsonl", "environment.json", "config.yaml
 # A run that starts again removes the files in this order. The summary is the first, so that a
 # process that is killed meanwhile does not leave the folder of a run that seems to have ended.
 FILES = (SUMMARY, STATUS, CHECKPOINT, VIEW, HISTORY, ENVIRONMENT, CONFIG)
+HALF = tuple(f"{file}{NEW}" for file in FILES)  # what a kill leaves half written
+WANDB = ("wandb", ".wandb")  # where W&B writes: into the second if it is there
 DEPTH = 12  # of a run folder below the place where it is looked for
 SWEEPS = ".sweeps"  # the folder of sweeps' own folders, beside the folders of runs
 SWEEP_SUMMARY = "sweep.summary.json"  # how each run of a sweep ended, in the sweep's own folder
@@ -256,10 +259,10 @@ class RunFolder:
         if not afresh:
             keep_rows(self.path / HISTORY, upto, config["run"]["every"])
         gone = FILES if afresh else (SUMMARY, STATUS)
-        for file in (*gone, *(f"{file}.new" for file in FILES)):  # .new: half written when killed
+        for file in (*gone, *HALF):
             (self.path / file).unlink(missing_ok=True)
         if afresh:
-            shutil.rmtree(self.path / "wandb", ignore_errors=True)
+            shutil.rmtree(self.path / WANDB[0], ignore_errors=True)
         write_sealed_yaml(self.path / CONFIG, dict(config))
 
     def describe(self, environment: Mapping[str, Any]) -> None:
@@ -308,7 +311,7 @@ def folder_of(root: str, name: str) -> RunFolder:
     try:
         folder = RunFolder(Path(root).expanduser(), name)
         path = folder.path
-        files = (path / file for file in (*FILES, lock.NAME))
+        files = (path / file for file in (*FILES, *HALF, lock.NAME, *WANDB))
         links = [p for p in (*path.parents[:2], path, *files) if p.is_symlink()]
     except (RuntimeError, ValueError, OSError) as error:  # unknown home, null byte, too long
         why = getattr(error, "strerror", None) or error

@@ -19,7 +19,7 @@ from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, TakenTogether
 from bench.core.settings import BadSetting, build, current_spelling
 from bench.core.task import Context, Task
-from bench.runs import driver, environment, launch, lock, opening, stop
+from bench.runs import driver, environment, launch, lock, machine, opening, stop
 from bench.runs.folder import RunFolder
 from bench.runs.opening import OpenRun
 
@@ -39,7 +39,8 @@ class Shrinking:
         with torch.no_grad():
             self._begin(list(self.last), against)
             begin = time.perf_counter()
-            self.side.prepare([run.start for run in runs])
+            if not is_at_end(runs[0]):
+                self.side.prepare([run.start for run in runs])
             self.before = time.perf_counter() - begin
 
     @property
@@ -73,6 +74,11 @@ def rivals(run: OpenRun, cores: int) -> int:
     """How many processes could take the steps of lanes one by one, side by side: as many as there
     are cores for them, but one on a GPU, which they would share."""
     return cores if run.device.type == "cpu" else min(cores, 1)
+
+
+def is_at_end(run: OpenRun) -> bool:
+    """Whether the run has taken all its steps, and only has to be told that it has ended."""
+    return bool(run.start.step >= run.config["run"]["steps"])
 
 
 def are_joined(runs: Sequence[OpenRun]) -> bool:
@@ -165,6 +171,7 @@ def perform_lanes(
     the runs are refused if as many processes as the cores allow would make them sooner. Raises
     stop.Preempted or KeyboardInterrupt when all is saved.
     """
+    machine.allow_open_files()
     cores = environment.cores() // configs[0]["run"]["threads"] if if_faster else 0
     with stop.heed(), ExitStack() as locks:
         runs: dict[int, OpenRun] = {}
@@ -193,7 +200,9 @@ def perform_lanes(
         waiting = [
             group
             for group in alike.values()
-            if are_joined([runs[k] for k in group]) or has_graph(group, runs[group[0]], say)
+            if is_at_end(runs[group[0]])
+            or are_joined([runs[k] for k in group])
+            or has_graph(group, runs[group[0]], say)
         ]
         while waiting:
             going = {k: runs[k] for k in waiting.pop(0)}

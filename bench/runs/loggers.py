@@ -112,7 +112,12 @@ def wandb(
             dir=str(about.folder),
             mode=mode,
             resume="allow" if mode == "online" else None,
-            settings=library.Settings(silent=True, console="off", init_timeout=20),
+            settings=library.Settings(
+                silent=True,
+                console="off",
+                init_timeout=20,
+                reinit="create_new",  # lanes have one run each, open at the same time
+            ),
         )
 
     try:

@@ -21,6 +21,7 @@ PROC_STAT, STATUS = Path("/proc/stat"), Path("/proc/self/status")
 TRIES = 10  # of the piece of work that tells a machine's pace, of which each takes a millisecond
 SHORTEST = 0.25  # seconds, over which two ticks of a hundredth are less than a tenth of a core
 KEPT = {M_TRIM_THRESHOLD: 2**28, M_MMAP_THRESHOLD: 2**25}  # bytes kept in all, and of one tensor
+MOST_FILES = 10_240  # open at once, on macOS, whose kernel has a limit where it names none
 
 _ends: list[float] = []  # the CPU time of this process at the end of each of its runs
 
@@ -75,6 +76,17 @@ def keep_freed_memory() -> None:
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
         for parameter, size in KEPT.items():
             mallopt(parameter, size)
+
+
+def allow_open_files() -> None:
+    """Let this process have as many files open as the system lets it: each lane has two or more.
+
+    The soft limit of 1,024, which is usual, is for programs that still use select().
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def clock(device: torch.device) -> Callable[[], float]:

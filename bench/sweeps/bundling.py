@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from bench.runs.folder import RunState
 from bench.sweeps.jobs import Job
 
 WORTH = 5000  # steps of all runs together from which lanes are tried unasked: recording takes 2 s
@@ -54,9 +55,18 @@ def bundle_lanes(jobs: Sequence[Job]) -> list[Job]:
 
 
 def take_apart(job: Job) -> list[Job]:
-    """The runs that a job of lanes refused, each as a job of its own."""
+    """The runs that a job of lanes has not brought to their ends, each as a job of its own.
+
+    Lanes that nobody asked for may be refused, or their process may be killed for the memory that
+    they take together. A run that another process makes is left to that one.
+    """
+    left = [each for each in job.all if not is_over(each.state())]
     return [
         each._replace(others=(), if_faster=False, config={**each.config, "vectorize": []})
-        for each in job.all
-        if each.state().status == "refused"
+        for each in left
     ]
+
+
+def is_over(state: RunState) -> bool:
+    """Whether nothing of a run is to be made: it has ended, or another process makes it."""
+    return state.has_ended or state.status == "busy"

@@ -15,7 +15,14 @@ from bench.core.settings import Count, Natural, Positive
 from bench.runs import exit_codes, stop
 from bench.runs.environment import cores
 from bench.sweeps.jobs import Job, is_lost, is_preempted, make_job
-from bench.sweeps.slurm import Queue, Submitted, check_options, slurm_executor
+from bench.sweeps.slurm import (
+    Submitted,
+    check_options,
+    ends_of,
+    most_of_array,
+    slurm_executor,
+    submit,
+)
 from bench.sweeps.workers import make_with_workers
 
 ReportEnd = Callable[[Job], None]
@@ -131,33 +138,54 @@ def slurm(
             additional_parameters=options or {},
             **{key: value for key, value in given.items() if value is not None},
         )
-        left, failures = list(jobs), Counter[Path]()
+        left, failures, most = list(jobs), Counter[Path](), most_of_array()
         for _ in range(1 + requeues):
             packs = [left[k : k + runs_per_job] for k in range(0, len(left), runs_per_job)]
-            arrays, queue = executor.map_array(Pack(), packs), Queue()
-            wait_for([Submitted(submitted, queue) for submitted in arrays])
             left = []
-            for submitted, pack in zip(arrays, packs):
-                # A SLURM job that was cancelled, or had too little memory, is not submitted again.
-                unlucky = submitted.state in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
-                for job in pack:
-                    failures[job.note] += submitted.state == "FAILED"
-                    again = unlucky and failures[job.note] < 3
-                    gone = is_lost(job)
-                    if gone:
-                        job.write_note(
-                            "lost", f"its SLURM job {submitted.job_id} ended as {submitted.state}"
-                        )
-                    if again and (gone or not job.has_begun or is_preempted(job)):
-                        left.append(job)
-                    else:
-                        report_end(job)
+            for k in range(0, len(packs), most):
+                left += make_array(executor, packs[k : k + most], failures, report_end)
             if not left:
                 return
         for job in left:
             report_end(job)
 
     return Launcher(launch, one_machine=False)
+
+
+def make_array(
+    executor: Any,
+    packs: Sequence[Sequence[Job]],
+    failures: Counter[Path],
+    report_end: ReportEnd,
+) -> list[Job]:
+    """Make packs of jobs, each in a SLURM job of one array; gives those that are to go on.
+
+    failures: counts by a job's note how often its SLURM job has failed. Raises BadSetting.
+    """
+    array = submit(executor, Pack(), packs)
+    wait_for(array)
+    cut = [k for k, pack in enumerate(packs) if any(map(was_cut, pack))]
+    ends = dict(zip(cut, ends_of([array[k] for k in cut]), strict=True))
+    left = []
+    for k, pack in enumerate(packs):
+        # A SLURM job that was cancelled, or had too little memory, is not submitted again.
+        end = ends.get(k)
+        unlucky = end in ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+        for job in pack:
+            failures[job.note] += end == "FAILED"
+            again = unlucky and failures[job.note] < 3 and was_cut(job)
+            if is_lost(job):
+                job.write_note("lost", f"its SLURM job {array[k].job.job_id} ended as {end}")
+            if again:
+                left.append(job)
+            else:
+                report_end(job)
+    return left
+
+
+def was_cut(job: Job) -> bool:
+    """Whether the process of a job, which is no more, has left something of it to be made."""
+    return is_lost(job) or not job.has_begun or is_preempted(job)
 
 
 def wait_for(arrays: Sequence[Submitted]) -> None:

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ IGNORE_SIGNAL = """sh -c 'trap "" USR2; exec "$0" "$@"'"""
 # What a configuration may ask sbatch for: which machines, when, on whose account. Other options
 # would have SLURM write files (output, chdir), set variables (export) or run programs (prolog).
 OPTIONS = (
-    "account", "begin", "clusters", "constraint", "contiguous", "deadline", "exclude", "exclusive",
+    "account", "begin", "constraint", "contiguous", "deadline", "exclude", "exclusive",
     "gres", "hint", "licenses", "mail-type", "mail-user", "mem-per-cpu", "mem-per-gpu", "nice",
     "nodelist", "partition", "priority", "qos", "reservation", "switches", "threads-per-core",
     "time-min", "tmp", "wckey",
 )  # fmt: skip
+MOST_OF_ARRAY = 1001  # jobs, where SLURM has its default
+UNSETTLED = {"PENDING", "RUNNING", "COMPLETING", "REQUEUED"}  # which no job is that has ended
+WAITS = (0.0, 2.0, 4.0, 8.0)  # seconds before sacct is asked each time
 WORD = re.compile(r"[A-Za-z0-9_.,:/@=+%&|*\[\]()-]+")  # no blank, quote, $ or control character
 
 
@@ -38,6 +41,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         key = "partition" if option == "partition" else f"options.{option}"
         where = f"hydra.launcher.{key}"
+        if option == "clusters":  # squeue would list none of its jobs, which then count as ended
+            raise BadSetting(f"{where}: start the sweep on a machine of that cluster instead")
         if str(option).replace("_", "-") not in OPTIONS:
             raise BadSetting(f"{where}: no such option; there is {', '.join(OPTIONS)}")
         word = isinstance(value, str) and WORD.fullmatch(value)
@@ -62,6 +67,35 @@ def slurm_executor(folder: Path, requeues: int) -> Any:
         return submitit.SlurmExecutor(folder=folder, max_num_timeout=requeues, python=python)
     except RuntimeError:
         raise BadSetting("SLURM: there is no sbatch on this machine") from None
+
+
+def most_of_array() -> int:
+    """How many jobs an array may have here; SLURM's default if it does not say."""
+    try:
+        command = ["scontrol", "show", "config"]
+        shown = subprocess.run(command, capture_output=True, text=True).stdout
+    except OSError:  # there is no scontrol
+        shown = ""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
+    return max(1, int(found[1])) if found else MOST_OF_ARRAY
+
+
+def submit(executor: Any, call: Callable[..., Any], packs: Sequence[Any]) -> list["Submitted"]:
+    """Submit an array of jobs, each of which calls `call` with one of the packs.
+
+    Raises BadSetting if sbatch refuses them.
+    """
+    from submitit.core.utils import FailedJobError
+
+    queue = Queue()
+    try:
+        return [Submitted(job, queue) for job in executor.map_array(call, packs)]
+    except FailedJobError as error:
+        why = " ".join(str(error).split())
+        raise BadSetting(
+            f"hydra/launcher=slurm: sbatch refuses {len(packs)} jobs ({why}): change "
+            "hydra.launcher, where runs_per_job=... makes them fewer"
+        ) from None
 
 
 class Queue:
@@ -106,3 +140,24 @@ class Submitted:
     def has_ended(self) -> bool:
         """Whether the job has ended, by submitit or by squeue."""
         return self.job.done() or self.queue.misses(self.job.job_id, self.since)
+
+    def state(self, anew: bool) -> str:
+        """SLURM's word for how the job stands; anew: ask sacct, and not what it last said."""
+        mode = "force" if anew else "cache"
+        return str(self.job.watcher.get_state(self.job.job_id, mode=mode))
+
+
+def ends_of(jobs: Sequence[Submitted]) -> list[str]:
+    """SLURM's words for how these jobs, which have ended, did so, such as FAILED.
+
+    sacct is asked anew: submitit's own answer may be ten minutes old, and say that a job is running
+    which has died since. While sacct is behind too, it is asked again, for some seconds.
+    """
+    states: list[str] = []
+    for wait in WAITS:
+        time.sleep(wait)
+        # one answer is for all jobs
+        states = [job.state(anew=k == 0) for k, job in enumerate(jobs)]
+        if not set(states) & UNSETTLED:
+            break
+    return states

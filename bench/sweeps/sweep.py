@@ -116,7 +116,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
         if run.config is not None:
             set_labels(run.config, labels_of(settings[run.number]), f"sweep {folder.name}")
     progress = Overall(len(runs), len(runs) - len(jobs))
-    slow: list[Job] = []  # that are no faster as lanes, or cannot go as lanes
+    slow: list[Job] = []  # that are no faster as lanes, or cannot go as lanes, or were killed
     if unasked:
         print(
             "where it is faster, runs go side by side and share their seconds; vectorize=[] makes "

@@ -197,15 +197,16 @@ def pack_half(path: Path, to: Path, half: int) -> None:
 
 
 def pack_state(out: Path, root: Path, results: Path, items: Sequence[dict[str, Any]]) -> None:
-    """The runs below the root, of one that has ended only that it has, and the checks so far."""
+    """The runs below the root, of one that has ended only that it has, and the records so far."""
     folders = list(run_folders(root)) if root.is_dir() else []
     pairs, known = [], []
     for folder in folders:
         ended = (folder / "summary.json").is_file()
         pairs += files_of(folder, root, ENDED[:3] if ended else GOING)
         known += [folder.relative_to(root).as_posix()] if ended else []
-    checks = sorted((results / "gpu").glob("*.json"))
-    pairs += [(path, f"results/gpu/{path.name}") for path in checks]
+    for kind in ("gpu/*.json", "speed/gpu_*.json"):  # by which scripts.gpu.work knows what is done
+        checks = sorted(results.glob(kind))
+        pairs += [(path, f"results/{path.relative_to(results).as_posix()}") for path in checks]
     names = root / ".reproduce" / "names.json"
     (out / "runs.tar.gz").write_bytes(archive(pairs))
     if names.is_file():
