@@ -3,7 +3,7 @@
 import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,6 +79,61 @@ def test_a_seed_that_diverged_shortens_the_mean_and_leaves_a_gap() -> None:
     assert line["y"]["test_accuracy"] == [(pytest.approx(0.2), pytest.approx(0.1)), (None, None)]
 
 
+def seeds_of_steps(*seeds: Mapping[int, float | None]) -> Plan:
+    """One row whose seeds have these accuracies at these steps; seed k takes k + 1 s a step."""
+    some = plan({"A": [[0.0]] * len(seeds)})
+    for k, (run, values) in enumerate(zip(some.rows[0].runs, seeds)):
+        run.history[:] = [
+            {"step": step, "seconds": (k + 1.0) * step, "test_accuracy": v, "calls/f": 2 * step}
+            for step, v in values.items()
+        ]
+    return some
+
+
+def test_seeds_are_averaged_at_the_same_steps_however_their_histories_are_thinned() -> None:
+    """The seeds measure s^2 and 3 s^2 at step s, and a record keeps 1001 rows of the first run and
+    200 of the others: the mean is 2 s^2 with the error s^2, in whatever order they come."""
+    steps = range(0, 10_001, 10)
+    whole = {s: float(s**2) for s in steps}
+    thin = {s: 3.0 * s**2 for s in histories.thin_rows(steps, 200)}
+    for seeds in ((whole, thin), (thin, whole)):
+        (line,) = curves.curves(seeds_of_steps(*seeds), BOOK)["paper"]
+        drawn = line["x"]["step"]
+        assert (len(drawn), drawn[0], drawn[-1]) == (200, 0, 10_000)
+        assert line["x"]["seconds"] == pytest.approx([1.5 * s for s in drawn])
+        assert line["x"]["calls"] == pytest.approx([2 * s for s in drawn])
+        means, errors = zip(*line["y"]["test_accuracy"])
+        assert means == pytest.approx([2 * s**2 for s in drawn], rel=1e-5)  # six digits
+        assert errors == pytest.approx([s**2 for s in drawn], rel=1e-5)
+
+
+def test_a_curve_of_many_steps_is_thinned_once_for_all_seeds() -> None:
+    """A thousand rows and eight hundred would have other steps if each were thinned for itself."""
+    square = [{s: float(k * s**2) for s in range(last)} for k, last in ((1, 1000), (3, 800))]
+    (line,) = curves.curves(seeds_of_steps(*square), BOOK)["paper"]
+    drawn = line["x"]["step"]
+    assert (len(drawn), drawn[0], drawn[-1]) == (curves.POINTS, 0, 799)
+    means = [mean for mean, _ in line["y"]["test_accuracy"]]
+    assert means == pytest.approx([2 * s**2 for s in drawn], rel=1e-5)
+
+
+def test_a_curve_ends_with_its_first_run_and_the_others_are_between_their_rows() -> None:
+    """A clock ends the second seed at step 25, when the first is midway between .4 and .8."""
+    first: dict[int, float | None] = {0: 0.0, 10: 0.2, 20: 0.4, 30: 0.8, 40: 0.9}
+    some = seeds_of_steps(first, {0: 0.2, 10: 0.2, 20: 0.2, 25: 0.2})
+    (line,) = curves.curves(some, BOOK)["paper"]
+    assert line["x"]["step"] == [0, 10, 20, 25]
+    assert line["x"]["seconds"] == [0, 15, 30, 37.5]
+    assert line["x"]["calls"] == [0, 20, 40, 50]
+    means = [mean for mean, _ in line["y"]["test_accuracy"]]
+    assert means == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    (line,) = curves.curves(seeds_of_steps(first, dict.fromkeys(range(26), 0.2)), BOOK)["paper"]
+    assert line["x"]["step"] == list(range(26))  # though the first has fewer rows
+    first[30] = None  # between a value and none there is none
+    (line,) = curves.curves(seeds_of_steps(first, {0: 0.2, 25: 0.2}), BOOK)["paper"]
+    assert line["y"]["test_accuracy"] == [(pytest.approx(0.1), pytest.approx(0.1)), (None, None)]
+
+
 def test_a_reference_line_is_level_at_its_end_as_far_as_the_others_go() -> None:
     found = curves.curves(plan({"A": [[0.1, 0.5, 0.6]], "L": [[0.0, 0.4]]}, ["L"]), BOOK)["paper"]
     assert found[1]["x"]["step"] == [0.0, 20]
@@ -124,9 +179,10 @@ def test_rounding_leaves_a_gap_where_a_value_is_not_finite() -> None:
     ],
 )
 def test_mean_and_error_at_one_place(values: list[float | None], expected: Any) -> None:
-    rows = [{"m": v} for v in values]
-    assert curves._mean(rows, "m") == expected
-    assert curves._mean([*rows, {"other": 1.0}], "m") == (None, None)
+    places = [curves.Place({"m": v}, {"m": v}, 0.0) for v in values]
+    assert curves._mean(places, "m") == expected
+    other = curves.Place({"other": 1.0}, {"other": 1.0}, 0.0)
+    assert curves._mean([*places, other], "m") == (None, None)
 
 
 def test_a_line_of_a_figure() -> None:
@@ -157,10 +213,12 @@ def test_times_are_of_the_runs_that_have_them() -> None:
         del row["seconds"]
     (line,) = curves.curves(some, BOOK)["paper"]
     assert line["x"]["seconds"] == [0.0, 1.0]
-    assert line["x"]["step"] == [0.0, 10.0]
-    del some.rows[0].runs[1].history[1]["step"]
+    some.rows[0].runs[1].history[1]["calls/grad_g"] = 40
     (line,) = curves.curves(some, BOOK)["paper"]
-    assert line["x"]["step"] == [0.0, None]
+    assert line["x"]["calls"] == [0.0, 30.0]
+    some.rows[0].runs[1].history[1]["calls/grad_g"] = None
+    (line,) = curves.curves(some, BOOK)["paper"]
+    assert line["x"]["calls"] == [0.0, None]
 
 
 def test_every_count_of_any_run_is_an_axis_after_the_specs_own() -> None:

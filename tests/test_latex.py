@@ -14,7 +14,7 @@ TABLE = CellTable(
     "Measured",
     ["method", "θ₁ ↑", "n", "remarks"],
     [["50% & more_1", "−2.5 ± 1 [−2, ∞]", "3", "of q̂"], ["b", "3", "–", ""]],
-    "Mean ± error [95% bootstrap interval] over n.",
+    "Mean ± error [Student's 95% interval] over n.",
     frozenset({(1, 1)}),
 )
 CLAIMS = CellTable(

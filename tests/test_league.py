@@ -431,10 +431,76 @@ def test_a_package_that_is_not_installed_is_taken_at_its_word(
     entered: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = entry_of(entered, "guest_well").model_copy(update={"digest": "old"})
-    assert not running.is_of_today(entered, found)
+    assert entries.outdated_methods([found], "tiny", entered.track) == {"guest_well"}
     monkeypatch.delenv(packages.VARIABLE)
-    assert running.is_of_today(entered, found)
-    assert not running.is_of_today(entered, found.model_copy(update={"package": None}))
+    assert entries.outdated_methods([found], "tiny", entered.track) == set()
+    gone = found.model_copy(update={"package": None})
+    assert entries.outdated_methods([gone], "tiny", entered.track) == {"guest_well"}
+
+
+def test_methods_that_are_composed_together_have_the_digests_that_they_have_alone(
+    entered: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of which there is none, or which have no search space, have no digest."""
+    names = ["soba", "bome", "guest_well", "guest_silent", "nobody"]
+    found = rules.method_digests(entered.track, "tiny", names)
+    alone = {name: rules.method_digest(entered.entrant("easy", name)) for name in names[:3]}
+    assert found == alone
+    monkeypatch.setattr(soba, "version", 99, raising=False)
+    changed = rules.method_digests(entered.track, "tiny", names)
+    assert {name for name in found if changed[name] != found[name]} == {"soba"}
+
+
+def test_a_yaml_that_cannot_be_composed_is_told_in_one_line(league: League, guests: Path) -> None:
+    file = guests / "league_guest/conf/algorithm/guest_torn.yaml"
+    file.write_text("defaults: [/nowhere: none]\n")
+    with pytest.raises(BadSetting, match=r"nowhere") as refused:
+        rules.method_digests(league.track, "tiny", ["guest_torn"])
+    file.unlink()
+    assert "\n" not in str(refused.value)
+
+
+def outdated_board(entered: League, *outdated: str) -> page.Board:
+    """The board, with entries of these methods that are of another version of them."""
+    every = [
+        entry.model_copy(update={"digest": "old"}) if entry.method in outdated else entry
+        for entry in entries.read_entries("tiny", entered.results)
+    ]
+    return page.make_board("tiny", entered.track, entered.targets, every)
+
+
+def test_an_outdated_entry_is_marked_and_not_advised(entered: League) -> None:
+    best = page.advice_text(board_of(entered)).partition("take `")[2].partition("`")[0]
+    board = outdated_board(entered, best)
+    assert board.outdated == {best}
+    text = page.league_text([board])
+    (row,) = (line for line in text.splitlines() if f"| `{best}` outdated |" in line)
+    assert row in page.places_table(board, board.names)
+    assert text.count(" outdated |") == 1
+    assert text.count("An outdated method has changed since its entry was made") == 1
+    assert f"take `{best}`" not in text
+    assert f"then `{best}`" not in text
+    said = page.findings_text([board])
+    assert f"Outdated, and so not among them: `{best}`." in said
+    assert said.count(f"`{best}`") == 1
+    assert "among all 4 methods" in said
+    assert "An outdated method has" in page.method_text(board, best)
+    other = next(name for name in board.names if name != best)
+    assert "An outdated method has" not in page.method_text(board, other)
+
+
+def test_entries_that_are_all_of_today_are_not_marked(entered: League) -> None:
+    board = board_of(entered)
+    assert board.outdated == set()
+    assert "utdated" not in page.league_text([board]) + page.findings_text([board])
+
+
+def test_a_track_whose_entries_are_outdated_advises_nothing(entered: League) -> None:
+    board = outdated_board(entered, *board_of(entered).names)
+    assert "which method for which problem" not in page.league_text([board])
+    assert page.findings_text([board]) == (
+        "\n**Tiny.** All of its entries but one at most are outdated.\n"
+    )
 
 
 def test_the_digest_of_a_method_is_of_its_code_settings_and_space(
@@ -548,7 +614,7 @@ def test_scores_by_hand() -> None:
     assert credit[1].tolist() == [[pytest.approx(1 - 1 / 5), 0.0]]  # log 2 / log 32 is 1 / 5
     first, second = scores.places(["a", "b"], work)
     assert (first.method, first.rank.value, first.group) == ("a", 1.0, 1)
-    assert (second.method, second.rank.value, second.group) == ("b", 2.0, 2)
+    assert (second.method, second.rank.value, second.group) == ("b", 2.0, 1)  # of two seeds
     assert second.area.value == pytest.approx(0.4)
     assert (second.area.low, second.area.high) == (pytest.approx(0.0), pytest.approx(0.8))
     assert second.reached.value == 0.5
@@ -621,6 +687,17 @@ def test_a_shared_place_lies_in_its_interval() -> None:
     assert page.rank_text(scores.Interval(3.0, 1.99, 11.51)) == "3 [2, 11.5]"
 
 
+def test_an_interval_without_a_width_is_not_shown() -> None:
+    """As that of a number of one task, or of seeds that are all the same."""
+    assert page.shown(scores.mean_interval([0.25])) == "0.25"
+    assert page.shown(scores.mean_interval([0.25, 0.25])) == "0.25"
+    assert page.shown(scores.mean_interval([0.0, 1.0])) == "0.50 [0.00, 1.00]"
+    assert page.shown(scores.Interval(0.001, 0.0, 0.004)) == "0.00"
+    assert page.shown(scores.Interval(0.5, 0.25, 0.25)) == "0.50 [0.25, 0.25]"
+    assert page.rank_text(scores.Interval(1.0, 1.0, 1.0)) == "1"
+    assert page.rank_text(scores.Interval(2.0, 1.5, 1.5)) == "2 [1.5, 1.5]"
+
+
 def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:
     tried = entries.Trials(
         status=["reached", "reached", "reached", "limit"], work=[10.0, 11.0, 12.0, None], reasons=[]
@@ -638,7 +715,9 @@ def test_the_page_has_every_method_with_intervals_and_advice(entered: League) ->
         (line,) = (
             one for one in text.splitlines() if one.startswith("| ") and f"`{method}`" in one
         )
-        assert line.count("[") == 6  # rank, three areas, reached, good trials
+        place = next(p for p in board.places("calls") if p.method == method)
+        assert line.startswith(f"| {page.rank_text(place.rank)} | {place.group} |")
+        assert f"`{method}` | {page.shown(place.area)} |" in line
     assert "of 5 methods" in text
     assert "What separates these 5 most is" in page.findings_text([board])
     for picture in (pictures.draw_profiles(board), pictures.draw_sensitivity(board)):

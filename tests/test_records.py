@@ -243,6 +243,39 @@ def test_a_record_says_with_how_many_seeds_its_claims_have_been_judged(tmp_path:
     assert recorded(5, others).looks == [5]  # no run of that record is one of these
 
 
+def test_an_incomplete_record_counts_the_judgements_of_claims_whose_runs_are_there(
+    tmp_path: Path,
+) -> None:
+    """A's and L's runs are there, and the claim on them fails; B has none, or too few."""
+    low = {"kind": "between", "by": "us", "text": "B is low", "rows": ["B"], "metric": "loss",
+           "at_most": 1.0}  # fmt: skip
+
+    def recorded(count: int, old: records.Record | None = None) -> records.Record:
+        budgets = {"short": {"minutes": 1.0, "seeds": 2, "more_seeds": {"A": count, "L": count}}}
+        spec = {"variants": {"paper": {}}, "grid": None, "select": None, "budgets": budgets}
+        plan = made(tmp_path, **spec, claims={"less": LESS, "low": low})
+        return records.make_record(plan, BOOK, old)
+
+    def end_runs(*seeds: int) -> None:
+        for seed in seeds:
+            ended(tmp_path, f"paper/A/-{seed}", 0.75 + 0.01 * seed)
+            ended(tmp_path, f"paper/L/-{seed}", 0.25)
+
+    end_runs(0, 1, 2)
+    first = recorded(3)
+    words = {key: entry.verdict.word for key, entry in first.claims["paper"].items()}
+    assert (first.complete, words) == (False, {"less": "fails", "low": "not run"})
+    assert first.looks == [3]
+    waiting = recorded(5, first)  # nothing is judged with the five seeds of which two are missing
+    assert (waiting.complete, waiting.looks) == (False, [3])
+    end_runs(3, 4)
+    assert recorded(5, waiting).looks == [3, 5]
+    ended(tmp_path, "paper/B/-0", 0.5)
+    ended(tmp_path, "paper/B/-1", 0.5)
+    whole = recorded(5, waiting)
+    assert (whole.complete, whole.looks) == (True, [2, 3, 5])
+
+
 def test_a_claim_is_judged_with_the_seeds_that_all_of_its_rows_have(tmp_path: Path) -> None:
     low = {"kind": "between", "by": "us", "text": "L is low", "rows": ["L"], "metric": "loss",
            "at_most": 1.0}  # fmt: skip

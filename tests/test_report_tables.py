@@ -56,10 +56,10 @@ def test_only_runs_that_are_done_have_final_values() -> None:
     ("values", "metric", "expected"),
     [
         ([0.25], LOSS, "0.25"),
-        ([1.0, 3.0], LOSS, "2 ± 1"),
-        ([0.0, 0.0, 3.0], LOSS, "1 ± 1 [0, 3]"),
+        ([1.0, 3.0], LOSS, "2 ± 1 [−10.71, 14.71]"),  # Student's quantiles: 12.71, then 4.303
+        ([0.0, 0.0, 3.0], LOSS, "1 ± 1 [−3.303, 5.303]"),
         ([2.0, 2.0, 2.0], LOSS, "2 ± 0"),
-        ([0.0, 0.0, 0.3], ACCURACY, "10.00 ± 10.00 [0.00, 30.00]"),
+        ([0.0, 0.0, 0.3], ACCURACY, "10.00 ± 10.00 [-33.03, 53.03]"),
         ([], LOSS, "–"),
     ],
 )
@@ -117,6 +117,8 @@ METRICS = {
     "any": {"seconds": Metric(label="seconds"), "calls": Metric(label="calls", better="lower")},
     "toy": {"loss": LOSS, "accuracy": ACCURACY},
 }
+LOSSES = "2 ± 1 [−10.71, 14.71]"  # of 1 and 3
+ACCURACIES = "50.00 ± 25.00 [-267.66, 367.66]"  # of .25 and .75
 BOOK = Book({}, METRICS, planned.BOOK.methods)
 COLUMNS = ["loss", "accuracy"]
 PUBLISHED = {"loss": {"mean": 0.5}, "accuracy": {"mean": 0.75, "se": 0.125, "n": 4}}
@@ -155,11 +157,12 @@ def test_the_table_of_what_was_measured() -> None:
     assert found.title == "Measured"
     assert found.head == ["method", "test loss ↓", "test accuracy (%) ↑", "n", "remarks"]
     assert found.rows == [
-        ["A", "2 ± 1", "50.00 ± 25.00", "2", ""],
+        ["A", LOSSES, ACCURACIES, "2", ""],
         ["B", "2", "50.00", "1", "FAILED, 1 of 2 runs diverged: diverged so"],
     ]
     assert found.best == frozenset()
-    assert found.note.startswith("Mean ± standard error of the mean")
+    said = "Mean ± standard error of the mean [Student's 95% interval] over n seeds"
+    assert found.note.startswith(said)
     single = recorded({"paper": {"A": row("done", finals={"loss": [1.0]}), "B": row("")}})
     assert tables.results_table(ARTIFACT, single, BOOK).note.startswith("One run of each row")
 
@@ -176,7 +179,7 @@ def test_variants_side_by_side_with_the_best_marked() -> None:
         "test accuracy (%) ↑, paper", "test accuracy (%) ↑, code",
     ]  # fmt: skip
     assert found.rows == [
-        ["A", "2 ± 1", "7", "50.00 ± 25.00", "50.00", "paper: 2; code: 1", ""],
+        ["A", LOSSES, "7", ACCURACIES, "50.00", "paper: 2; code: 1", ""],
         ["B", "1", "5", "–", "25.00", "1", ""],
         ["old", "–", "·", "–", "·", "1", ""],
     ]
@@ -206,8 +209,8 @@ def test_published_beside_measured() -> None:
     assert found.title == "Published and measured, paper variant"
     assert found.head == ["method", "metric", "published", "measured", "n", "verdict"]
     assert found.rows == [
-        ["A", "test loss ↓", "0.5", "2 ± 1", "2", "holds, not enough runs (n=2)"],
-        ["A", "test accuracy (%) ↑", "75.00 ± 12.50 (n=4)", "50.00 ± 25.00", "2", "fails"],
+        ["A", "test loss ↓", "0.5", LOSSES, "2", "holds, not enough runs (n=2)"],
+        ["A", "test accuracy (%) ↑", "75.00 ± 12.50 (n=4)", ACCURACIES, "2", "fails"],
     ]
     none = tables.published_table(ARTIFACT, recorded({"code": MEASURED}), "code", BOOK)
     assert none is not None

@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from bench.core.settings import BadSetting
 from bench.reproduce import todo as undecided
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.making import make_runs, time_limit
-from bench.reproduce.options import OK, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.options import FAILED, OK, RUNS, Ids, Results, Runs, Specs
 from bench.reproduce.places import RESULTS
 from bench.reproduce.plan import Names
 from bench.reproduce.specs import Book
-from bench.reproduce.standing import current_plan, read_records
+from bench.reproduce.standing import read_records
 from bench.reproduce.terminal import err, out
 
 LEGEND = (
@@ -76,36 +77,28 @@ def campaign(
 ) -> None:
     """Make the runs that `todo` lists, the cheapest for each claim first, and record them.
 
-    Each artifact is recorded when its runs are made. When the time is over the runs are saved, and
-    the same command goes on.
+    Each artifact is recorded when its runs are made. One that cannot be recorded, as where a run
+    failed that a complete record would lack, is told in one line, and the others are made: the exit
+    code is then 1. When the time is over the runs are saved, and the same command goes on.
     """
-    from bench.sweeps.launchers import local  # slow to import
+    from bench.reproduce import records, replacing  # slow to import
+    from bench.sweeps.launchers import local
 
     book, root = load_book(specs), runs.expanduser()
     lacking, _ = what_is_left(ids or [], book, root, results)
-    start = time.monotonic()
+    start, failed = time.monotonic(), False
     with time_limit(hours):
         for item in sorted(lacking, key=undecided.cost_of_a_claim):
+            artifact, budget = item.artifact, item.budget
             left = hours - (time.monotonic() - start) / 3600
-            err.print(
-                f"{item.artifact.id} {item.budget}: {item.count} runs; {60 * left:.0f} minutes left"
-            )
-            old = read_records(book, results).get((item.artifact.id, item.budget))
-            make_runs(item.artifact, book, item.budget, root, [], local(workers=jobs), old=old)
-            record(item, book, root, results)
-    raise typer.Exit(OK)
-
-
-def record(item: undecided.MissingRuns, book: Book, root: Path, results: Path) -> None:
-    """Write the record of an artifact with all runs that are there.
-
-    Raises BadSetting if a complete record would be replaced by an incomplete one.
-    """
-    from bench.reproduce import records
-    from bench.reproduce.recorded import refuse_loss
-
-    old = records.read_record(item.artifact.id, item.budget, results)
-    plan = current_plan(item.artifact, book, item.budget, root, old)
-    found = records.make_record(plan, book, old)
-    refuse_loss(old, found)
-    out.print(f"{records.write_record(found, results)}")
+            err.print(f"{artifact.id} {budget}: {item.count} runs; {60 * left:.0f} minutes left")
+            try:
+                old = records.read_record(artifact.id, budget, results)
+                make_runs(artifact, book, budget, root, [], local(workers=jobs), old=old)
+                file = replacing.record_runs(artifact, book, budget, root, results)
+            except BadSetting as error:
+                err.print(Text(f"reproduce: {artifact.id} {budget} is left out: {error}"))
+                failed = True
+            else:
+                out.print(f"{file}")
+    raise typer.Exit(FAILED if failed else OK)

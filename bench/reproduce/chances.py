@@ -12,6 +12,10 @@ import numpy as np
 from bench.reproduce.statistics import EXACT, RATE, Array, Reference, freedom
 
 MOST_SEEDS = 1000  # as many are considered in a search for the number that a claim needs
+# No fewer seeds give the sign test so much more power than `MOST_SEEDS` do. A sign test that draws
+# lots where it just misses its level gains with every seed, and the lots give it at most the
+# largest probability that a number of signs can have, which is .0253.
+ONE_SIGN = 0.03
 
 
 def power(deviation: float, n: int, within: float, reference: Reference = EXACT) -> float:
@@ -35,8 +39,9 @@ def answer_chances(
     """How probable it is that n seeds answer "holds", and "fails", as `judge_values` does.
 
     mean, deviation: of normal values, one for each seed. low, high: the claim's bounds. reference:
-    how certain the number is that the values are compared with. of: the number of statements that
-    the claim is made of.
+    how certain the number is that the values are compared with. The test allows for its error, but
+    it is printed, and other seeds are compared with the same number: what varies is their own mean.
+    of: the number of statements that the claim is made of.
     """
     from scipy.special import ndtr, stdtrit
 
@@ -48,13 +53,12 @@ def answer_chances(
     bounds = sum(math.isfinite(bound) for bound in (low, high))
     inner = float(stdtrit(degrees, 1 - RATE)) * se
     outer = float(stdtrit(degrees, 1 - RATE / (max(1, bounds) * of))) * se  # Bonferroni's
-    true_se = math.hypot(own, reference.se)
 
     def below(value: Array) -> Array:
         """How probable it is that the sample's mean is below a value."""
-        if true_se == 0:
+        if own == 0:
             return (mean < value).astype(float)
-        found: Array = ndtr((value - mean) / true_se)
+        found: Array = ndtr((value - mean) / own)
         return found
 
     inside = np.maximum(below(high - inner) - below(low + inner), 0.0)
@@ -83,13 +87,16 @@ def seeds_needed(
     return least_seeds(chance, asked)
 
 
-def least_seeds(chance: Callable[[int], float], asked: float) -> int | None:
-    """The least number of seeds with which a chance that grows with it is as asked.
+def least_seeds(chance: Callable[[int], float], asked: float, rises: bool = True) -> int | None:
+    """The least number of seeds with which a chance is as asked; None beyond `MOST_SEEDS`.
 
-    None beyond `MOST_SEEDS`.
+    rises: the chance grows with the number of seeds, which is true of Student's test. That of the
+    sign test does not always, and every number is tried in turn.
     """
-    if chance(MOST_SEEDS) < asked:
+    if chance(MOST_SEEDS) < (asked if rises else asked - ONE_SIGN):
         return None
+    if not rises:
+        return next((n for n in range(2, MOST_SEEDS + 1) if chance(n) >= asked), None)
     few, enough = 1, MOST_SEEDS
     while enough - few > 1:
         middle_n = (few + enough) // 2
@@ -119,11 +126,17 @@ def part_chances(
     bounded = math.isfinite(low) or math.isfinite(high)
     if not bounded or len(values) < 2 or any(map(math.isnan, values)):
         return None
-    finite = bool(np.isfinite(values).all())
-    deviation = float(np.std(values, ddof=1)) if finite and np.ptp(values) else 0.0
-    if median or not finite or math.hypot(deviation, reference.se) == 0:
+    if takes_signs(values, reference, median):
         return sign_chances(values, low, high, n, of)
+    deviation = float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
     return answer_chances(float(np.mean(values)), deviation, n, low, high, reference, of)
+
+
+def takes_signs(values: Sequence[float], reference: Reference, median: bool) -> bool:
+    """Whether the sign test judges such values, as `judge_values` says."""
+    if median or not np.isfinite(values).all():
+        return True
+    return reference.se == 0 and len(values) > 0 and float(np.ptp(values)) == 0
 
 
 def sign_chances(
@@ -149,5 +162,14 @@ def sign_power(share: float, n: int, rate: float) -> float:
     """
     from scipy.special import bdtrc
 
-    enough = [k for k in range(n + 1) if k and bdtrc(k - 1, n, 0.5) <= rate]
-    return float(bdtrc(enough[0] - 1, n, share)) if enough else 0.0
+    enough = enough_signs(n, rate)
+    return 0.0 if enough is None else float(bdtrc(enough - 1, n, share))
+
+
+@cache
+def enough_signs(n: int, rate: float) -> int | None:
+    """The least of n values that have to speak for the sign test's answer; None: not even all."""
+    from scipy.special import bdtrc
+
+    found = np.flatnonzero(bdtrc(np.arange(n), n, 0.5) <= rate)
+    return int(found[0]) + 1 if len(found) else None

@@ -204,14 +204,15 @@ def report(
 
     Runs that are not there come from the record, if it has them as the spec asks for today. With
     --record, rows and seeds are so added to a record without making the others again. A record is
-    written once its pages are; one that is complete or damaged is replaced by an incomplete one
-    only with --force.
+    written once its pages are, with what was recorded meanwhile; one that is complete or damaged is
+    replaced by an incomplete one only with --force.
     """
     from bench.reproduce import records
     from bench.reproduce import report as pages
     from bench.reproduce import site as sites
     from bench.reproduce.papers import load_papers
     from bench.reproduce.recorded import read_replaced, refuse_loss
+    from bench.reproduce.replacing import record_runs
     from bench.runs.folder import has_ended_run
 
     book, root = load_book(specs), runs.expanduser()
@@ -247,7 +248,7 @@ def report(
         entries.append(pages.ReportEntry(artifact, measured, plan if drawn else None))
     index = pages.write_report(entries, book, out_.expanduser(), load_papers(specs))
     for entry in entries if record else []:
-        out.print(f"{records.write_record(entry.record, results)}")
+        out.print(f"{record_runs(entry.artifact, book, entry.record.budget, root, results, force)}")
     out.print(f"{index}")
 
 

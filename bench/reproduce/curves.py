@@ -1,9 +1,10 @@
 """What a report draws, as numbers: curves over seeds, costs, and paths in the plane."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.reproduce.claim_kinds import Slope
 from bench.reproduce.histories import thin_rows
@@ -22,12 +23,32 @@ def round_coordinate(x: float) -> float | None:
     return float(f"{x:.6g}") if math.isfinite(x) else None
 
 
+class Place(NamedTuple):
+    """Where a run is at a step: `share` of the way from one row of its history to another."""
+
+    row: dict[str, Any]
+    later: dict[str, Any]
+    share: float
+
+    def value(self, name: str) -> float | None:
+        """The value of a metric, on the line between the two rows; None if one does not have it."""
+        value, end = metric_value(self.row, name), metric_value(self.later, name)
+        if value is None or end is None:
+            return None
+        return value + self.share * (end - value) if self.share else value
+
+    def has(self, name: str) -> bool:
+        """Whether both rows have a metric."""
+        return name in self.row and name in self.later
+
+
 def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
     """For each variant the curve of each row that has runs, in the order of the spec.
 
     A curve is a dictionary that the page takes as it is. Its "x" has for every axis the mean over
     the seeds at each point, and its "y" for every metric pairs (mean, standard error); None is a
-    gap. "row", "colour", "dash", "n" (seeds) and "line" (a reference line) say what it is;
+    gap. A point is the same step of every seed, and the curve ends where the first of its runs
+    does. "row", "colour", "dash", "n" (seeds) and "line" (a reference line) say what it is;
     "published" has the means that the paper prints, by metric.
     """
     spec = plan.artifact.spec
@@ -37,8 +58,7 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
         if not runs:
             continue
         method = book.methods[spec.rows[row.name].method]
-        histories = [thin_rows(run.history, POINTS) for run in runs]
-        rows = list(zip(*histories))  # a run that diverged early shortens the mean
+        points = common_points([run.history for run in runs])
         found[row.variant].append(
             {
                 "row": row.name,
@@ -47,14 +67,40 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
                 "n": len(runs),
                 "line": spec.rows[row.name].line,
                 "published": {m: v.mean for m, v in spec.rows[row.name].published.items()},
-                "x": {a: [_mean(_rows_with_axis(at, a), a)[0] for at in rows] for a in axes(plan)},
-                "y": {m: [_mean(at, m) for at in rows] for m in spec.figure.metrics},
+                "x": {a: [_mean(_having_axis(p, a), a)[0] for p in points] for a in axes(plan)},
+                "y": {m: [_mean(p, m) for p in points] for m in spec.figure.metrics},
             }
         )
     for lines in found.values():
         for line in (entry for entry in lines if entry["line"]):
             flatten(line, [entry for entry in lines if not entry["line"]])
     return found
+
+
+def common_points(histories: Sequence[Sequence[dict[str, Any]]]) -> list[list[Place]]:
+    """The places of all runs at each of at most `POINTS` steps, as far as all of them go.
+
+    The steps are those of the run that ends first. Where another one has no row of a step, because
+    its record keeps others or because a clock ended the first between two rows, it is between its
+    own two.
+    """
+    steps = [[metric_value(row, "step") or 0.0 for row in history] for history in histories]
+    first = min(steps, key=lambda own: (own[-1], len(own)))
+    pairs = list(zip(histories, steps))
+    return [
+        [find_place(history, own, step) for history, own in pairs]
+        for step in thin_rows(first, POINTS)
+    ]
+
+
+def find_place(history: Sequence[dict[str, Any]], steps: Sequence[float], step: float) -> Place:
+    """Where a run is at a step that is not after its last. steps: those of its rows."""
+    after = min(bisect_left(steps, step), len(steps) - 1)
+    if after == 0 or steps[after] <= step:
+        return Place(history[after], history[after], 0.0)
+    before = after - 1
+    share = (step - steps[before]) / (steps[after] - steps[before])
+    return Place(history[before], history[after], share)
 
 
 def axes(plan: Plan) -> list[str]:
@@ -78,15 +124,15 @@ def flatten(line: dict[str, Any], others: list[dict[str, Any]]) -> None:
     line["y"] = {metric: [values[-1]] * 2 for metric, values in line["y"].items()}
 
 
-def _rows_with_axis(rows: Sequence[dict[str, Any]], axis: str) -> Sequence[dict[str, Any]]:
-    """The rows that have the axis: lanes have no time of their own, and other axes are in all."""
-    return [row for row in rows if axis in row] if axis in TIMES else rows
+def _having_axis(places: Sequence[Place], axis: str) -> Sequence[Place]:
+    """The places that have the axis: lanes have no time of their own, and other axes are in all."""
+    return [place for place in places if place.has(axis)] if axis in TIMES else places
 
 
-def _mean(rows: Sequence[dict[str, Any]], name: str) -> tuple[float | None, float | None]:
-    """Mean and standard error of a metric over one row of each seed; None if a value is missing."""
-    values = [v for row in rows if (v := metric_value(row, name)) is not None]
-    if not values or len(values) < len(rows):
+def _mean(places: Sequence[Place], name: str) -> tuple[float | None, float | None]:
+    """Mean and standard error of a metric over a place of each seed; None if a value is missing."""
+    values = [v for place in places if (v := place.value(name)) is not None]
+    if not values or len(values) < len(places):
         return None, None
     n, mean = len(values), sum(values) / len(values)
     if not math.isfinite(mean):

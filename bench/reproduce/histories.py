@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path
@@ -30,6 +30,7 @@ ADVICE = "get the file again, or remove it"
 ABSENT = "-"  # stands where a row of a history does not have the metric
 Column = list[float | str | None]  # None: the value was not finite
 History = dict[str, Column]  # metric -> its value in each row
+Row = TypeVar("Row")
 
 
 def kept_metrics(spec: Spec) -> list[str]:
@@ -90,7 +91,7 @@ def history_rows(kept: Mapping[str, Column]) -> list[dict[str, Any]]:
     ]
 
 
-def thin_rows(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def thin_rows(rows: Sequence[Row], most: int) -> list[Row]:
     """At most `most` of the rows, evenly spread, the first and last among them."""
     if len(rows) <= most:
         return list(rows)

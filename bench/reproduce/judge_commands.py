@@ -52,17 +52,18 @@ def rejudge(
     """
     from bench.reproduce import records, rejudging
     from bench.reproduce.outdated import mark_outdated
+    from bench.reproduce.replacing import replaced
 
     book = load_book(specs)
     names = Names(runs.expanduser())
     for artifact in find_artifacts(book, ids or []):
         for budget in artifact.spec.budgets:
-            old = records.read_record(artifact.id, budget, results)
-            if old is None:
-                continue
-            marked = mark_outdated(old, artifact, book, names)
-            judged = rejudging.rejudge(marked, artifact, book)
-            file = records.write_record(marked.model_copy(update={"claims": judged}), results)
+            with replaced(artifact.id, budget, results) as old:
+                if old is None:
+                    continue
+                marked = mark_outdated(old, artifact, book, names)
+                judged = rejudging.rejudge(marked, artifact, book)
+                file = records.write_record(marked.model_copy(update={"claims": judged}), results)
             changes = list(rejudging.verdict_changes(old.claims, judged))
             out.print(f"{file}: {len(changes)} verdicts changed")
             for line in changes:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bench.reproduce.specs import Artifact
-from bench.reproduce.tables import CellTable
+from bench.reproduce.tables import INTERVAL_NOTE, CellTable
 
 TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -129,7 +129,7 @@ def to_latex(table: CellTable, artifact: str, title: str) -> str:
 
 def table_notes(table: CellTable) -> list[str]:
     """The lines below a table: what it says of itself, then the remarks on its rows."""
-    notes = [table.note.replace(" [95% bootstrap interval]", "")] if table.note else []
+    notes = [table.note.replace(INTERVAL_NOTE, "")] if table.note else []
     if "remarks" in table.head:
         at = table.head.index("remarks")
         notes += [f"{row[0]}: {row[at]}." for row in table.rows if row[at]]

@@ -44,7 +44,6 @@ MOST_BYTES = 20_000_000  # of a record
 # the fields of a claim that change nothing else; older records have failing in place of why
 WORDING = ("text", "by", "source", "why", "failing")
 
-
 # the lists of a row that have an entry for each run; older records lack all but the first two
 LISTS = (
     "status", "reasons", "undisturbed", "paces", "devices", "commits", "sources", "threads",
@@ -172,6 +171,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
     )
     reused = (len(ended) - len(fresh)) / ended_count(before) if before else 0.0
     environments = [stage for run in fresh for stage in stages(run.folder.environment())]
+    verdicts = judge_claims(plan, book)
     rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
     for row in plan.rows:
         own = row.runs or ()
@@ -219,7 +219,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         budget=plan.budget,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         complete=not plan.missing and plan.later == 0,
-        looks=count_looks(plan, old),
+        looks=count_looks(plan, old, verdicts),
         hardware=distinct_values(
             [*(before.hardware if before else []), *map(hardware, environments)]
         ),
@@ -232,7 +232,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         commits=distinct_values([*(before.commits if before else []), *map(commit, environments)]),
         **spent_seconds(fresh, spent, reused)._asdict(),
         rows=rows,
-        claims=judge_claims(plan, book),
+        claims=verdicts,
         histories={
             run.planned.name: keep_history(run, spec, drawn=run is first_ended(row))
             for row in plan.rows
@@ -255,18 +255,23 @@ def ended_count(found: Record) -> int:
     return sum(word != "missing" for word in words)
 
 
-def count_looks(plan: Plan, old: Record | None) -> list[int]:
+def count_looks(plan: Plan, old: Record | None, found: Verdicts) -> list[int]:
     """The numbers of seeds with which claims about the plan's runs have been judged so far.
 
-    old: the record that is replaced. Its judgements count if it has one of these runs. One run
-    decides nothing, and an incomplete record neither.
+    old: the record that is replaced. Its judgements count if it has one of these runs. found: the
+    verdicts now. A claim whose runs are missing has none, and one run decides nothing.
     """
     names = {run.planned.name for run in plan.runs}
     known = [row.runs for group in old.rows.values() for row in group.values()] if old else []
     before = old.looks if old and any(names.intersection(runs) for runs in known) else []
-    scale = plan.artifact.spec.budgets[plan.budget]
-    now = {n for n in (scale.seeds, *scale.more_seeds.values()) if n > 1}
-    return before if plan.missing or plan.later else sorted({*before, *now})
+    spec = plan.artifact.spec
+    scale = spec.budgets[plan.budget]
+    now = {scale.seeds, *scale.more_seeds.values()}
+    if plan.missing or plan.later:
+        pairs = (pair for group in found.values() for pair in group.items())
+        judged = {key for key, entry in pairs if entry.verdict.word != "not run"}
+        now = {scale.seeds_of(spec.claims[key].needed_rows) for key in judged}
+    return sorted({*before, *(n for n in now if n > 1)})
 
 
 def judge_claims(plan: Plan, book: Book) -> Verdicts:

@@ -23,7 +23,7 @@ class Estimate(NamedTuple):
     """A mean over seeds with its uncertainty.
 
     se: the standard error of the mean; None for one run, or if a value is not finite. n: the
-    number of values. low, high: the bootstrap interval at 95%; None for fewer than three runs.
+    number of values. low, high: Student's interval at 95%; None where there is no standard error.
     """
 
     mean: float
@@ -73,29 +73,12 @@ class Judgement(NamedTuple):
 
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of at least one value, its standard error (as papers print it) and its interval."""
-    from scipy import stats
-
     n, mean = len(values), float(np.mean(values))
     if n < 2 or not np.isfinite(values).all():
         return Estimate(mean, None, n, None, None)
-    low, high = bootstrap_interval(values) if n > 2 else (None, None)
-    return Estimate(mean, float(stats.sem(values)), n, low, high)
-
-
-def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The percentile interval (low, high) of the mean at 95%; the same values give the same one."""
-    from scipy import stats
-
-    if np.ptp(values) == 0:
-        return float(values[0]), float(values[0])
-    result = stats.bootstrap(
-        (np.asarray(values),),
-        np.mean,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+    if np.ptp(values) == 0:  # the mean may be rounded, and the values then seem to have a spread
+        return Estimate(values[0], 0.0, n, values[0], values[0])
+    return Estimate(mean, standard_error(values)[0], n, *student_interval(values, LEVEL))
 
 
 def student_interval(

@@ -10,6 +10,8 @@ from bench.reproduce.specs import Artifact, Book, Metric, Published, Spec, forma
 from bench.reproduce.statistics import estimate, welch_interval
 from bench.runs.screen import COSTS
 
+INTERVAL_NOTE = " [Student's 95% interval]"  # what a note says of the intervals in its table
+
 
 @dataclass(frozen=True)
 class CellTable:
@@ -51,7 +53,7 @@ def done_values(row: RowRecord, name: str) -> list[float]:
 
 
 def measured_cell(row: RowRecord, name: str, metric: Metric) -> str:
-    """The cell of a measured metric: mean ± standard error [bootstrap interval]."""
+    """The cell of a measured metric: mean ± standard error [Student's interval]."""
     values = done_values(row, name)
     if not values:
         return "–"
@@ -123,8 +125,8 @@ def results_table(artifact: Artifact, record: Record, book: Book) -> CellTable:
         for i in best_rows([line[j] for line in means], metric)
     }
     note = (
-        "Mean ± standard error of the mean [95% bootstrap interval] over n seeds; the best mean of "
-        "a column is marked."
+        f"Mean ± standard error of the mean{INTERVAL_NOTE} over n seeds; the best mean of a column "
+        "is marked."
     )
     if all(len(row.status) <= 1 for group in record.rows.values() for row in group.values()):
         note = "One run of each row, whose deviation over seeds is not known."

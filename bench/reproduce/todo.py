@@ -160,7 +160,8 @@ def seeds_of_claim(entry: ClaimRecord, n: int) -> tuple[int | None, float | None
     def chance(seeds: int) -> float:
         return claim_chance(entry, seeds) or 0.0
 
-    return chances.least_seeds(chance, ASKED), known
+    signs = any(chances.takes_signs(p.values, p.reference, p.median) for p in entry.parts)
+    return chances.least_seeds(chance, ASKED, rises=not signs), known
 
 
 def claim_chance(entry: ClaimRecord, n: int) -> float | None:

@@ -11,7 +11,13 @@ from pydantic import ValidationError
 
 from bench import about
 from bench.core.settings import BadSetting
-from bench.reproduce.league.rules import Entrant, Track, first_line, method_digest
+from bench.reproduce.league.rules import (
+    Entrant,
+    Track,
+    first_line,
+    method_digest,
+    method_digests,
+)
 from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
 from bench.reproduce.league.trials import Progress, Row, Status, cases
 from bench.reproduce.places import PACKAGED, RESULTS
@@ -163,4 +169,19 @@ def todays(entry: Entry, track: Track, targets: Targets) -> dict[str, TaskEntry]
         for name, found in entry.tasks.items()
         if name in track.tasks and name in targets.tasks
         if found.rules == digest_of(targets.tasks[name])
+    }
+
+
+def outdated_methods(entries: Sequence[Entry], name: str, track: Track) -> set[str]:
+    """The methods whose records are of another version of them than that of today.
+
+    A method's code, its settings or what is searched has changed, or it is gone. The record of a
+    method of a package that is not installed is taken as it is.
+    """
+    today = method_digests(track, name, {entry.method for entry in entries})
+    unknown = {entry.method for entry in entries if entry.package is not None} - set(today)
+    return {
+        entry.method
+        for entry in entries
+        if entry.method not in unknown and entry.digest != today.get(entry.method)
     }

@@ -1,6 +1,6 @@
 """What the records of the league say, in Markdown: docs/league.md, docs/findings.md, one method."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +8,14 @@ import numpy as np
 
 from bench.core.settings import BadSetting
 from bench.reproduce.league import scores
-from bench.reproduce.league.entries import Entry, TaskEntry, is_complete, read_entries, todays
+from bench.reproduce.league.entries import (
+    Entry,
+    TaskEntry,
+    is_complete,
+    outdated_methods,
+    read_entries,
+    todays,
+)
 from bench.reproduce.league.rules import Track, read_track, track_names
 from bench.reproduce.league.scores import Array, Interval, Place
 from bench.reproduce.league.targets import Targets, read_targets
@@ -16,6 +23,10 @@ from bench.reproduce.readme import markdown_table
 
 SHOWN = 5  # methods of a track in docs/findings.md
 NEXT = 3  # methods for a problem
+OUTDATED = (
+    "An outdated method has changed since its entry was made, in its code, its settings or what is "
+    "searched: its numbers are of the version before, and nothing is advised by them."
+)
 WORDS = {
     "calls": "calls", "samples": "samples", "cpu_seconds": "CPU seconds",
     "value": "the final value",
@@ -26,7 +37,8 @@ class Board(NamedTuple):
     """A track with the entries that are complete by today's rules.
 
     entries: method -> task -> what was measured. records: the whole entries. left_out: a line for
-    each entry that is not complete.
+    each entry that is not complete. outdated: the methods that have changed since their entries
+    were made (entries.outdated_methods).
     """
 
     name: str
@@ -34,6 +46,7 @@ class Board(NamedTuple):
     entries: dict[str, dict[str, TaskEntry]]
     records: dict[str, Entry]
     left_out: list[str]
+    outdated: set[str]
 
     @property
     def names(self) -> list[str]:
@@ -48,10 +61,24 @@ class Board(NamedTuple):
         """The place of each method, the best first."""
         return scores.places(self.names, self.work(unit))
 
+    @property
+    def few_units(self) -> str:
+        """By what methods are compared if it is too few for good intervals, such as "3 tasks" or
+        "3 seeds of one task"; else empty."""
+        tasks, seeds = len(self.track.tasks), self.track.seeds
+        if tasks > 1:
+            return f"{tasks} tasks" if tasks < scores.FEWEST else ""
+        return f"{seeds} seeds of one task" if seeds < scores.FEWEST else ""
+
     def only(self, wanted: Sequence[str]) -> "Board":
         """The board with these methods alone."""
         chosen = {name: self.entries[name] for name in wanted}
         return self._replace(entries=chosen)
+
+    @property
+    def today(self) -> "Board":
+        """The board of the methods that are not outdated: only they are advised."""
+        return self.only([name for name in self.names if name not in self.outdated])
 
     @property
     def first_order(self) -> "Board":
@@ -71,7 +98,8 @@ def make_board(name: str, track: Track, targets: Targets, entries: Sequence[Entr
         else:
             missing = ", ".join(task for task in track.tasks if task not in found)
             left_out.append(f"{entry.method}: not by today's rules: {missing}; `{entry.command}`")
-    return Board(name, track, complete, records, left_out)
+    outdated = outdated_methods(list(records.values()), name, track)
+    return Board(name, track, complete, records, left_out, outdated)
 
 
 def read_boards(folder: Path, results: Path, wanted: Sequence[str] | None = None) -> list[Board]:
@@ -89,15 +117,16 @@ def read_boards(folder: Path, results: Path, wanted: Sequence[str] | None = None
     return found
 
 
-def shown(found: Interval, form: str = ".2f") -> str:
-    """A number with its interval."""
-    return f"{found.value:{form}} [{found.low:{form}}, {found.high:{form}}]"
+def shown(found: Interval) -> str:
+    """A number with its interval, if that has a width: a bootstrap of equal values has none."""
+    value, low, high = (f"{number:.2f}" for number in found)
+    return value if value == low == high else f"{value} [{low}, {high}]"
 
 
 def rank_text(found: Interval) -> str:
     """A rank with its interval, in halves, which those have that share a place."""
     value, low, high = (round(2 * rank) / 2 for rank in found)
-    return f"{value:g} [{low:g}, {high:g}]"
+    return f"{value:g}" if value == low == high else f"{value:g} [{low:g}, {high:g}]"
 
 
 def league_text(boards: Sequence[Board]) -> str:
@@ -113,21 +142,24 @@ def board_parts(board: Board) -> Iterator[str]:
     yield f"## {track.title}\n\n{track.about} {count}.\n"
     alt = f"Performance profiles of the best methods of the track {board.name}"
     yield f"![{alt}](league_{board.name}.svg)\n"
-    yield places_table(board)
+    yield places_table(board, board.names)
+    yield from (f"{line}\n" for line in remarks(board))
     yield halves_line(board)
     yield f"![The share of good trials in {board.name}](league_{board.name}_tuning.svg)\n"
     few = board.first_order
     if 1 < len(few.entries) < len(board.entries):
         yield f"### {track.title}, without second derivatives\n"
         yield "The same runs, of the methods that promise to take none, against each other.\n"
-        yield places_table(few)
-    yield f"### {track.title}: which method for which problem\n"
-    yield advice_text(board)
+        yield places_table(few, few.names)
+    if board.today.entries:
+        yield f"### {track.title}: which method for which problem\n"
+        yield advice_text(board.today)
     yield failures_text(board)
 
 
-def places_table(board: Board) -> str:
-    """A row for each method: its place, its areas, how it is tuned, memory and failures."""
+def places_table(board: Board, wanted: Collection[str]) -> str:
+    """A row for each of these methods: its place among all, its areas, how it is tuned, memory and
+    failures."""
     unit = board.track.scored
     others = scores.UNITS if board.track.by == "work" else ()
     units = [unit, *(other for other in others if other != unit)]
@@ -135,14 +167,14 @@ def places_table(board: Board) -> str:
         other: {place.method: place.area for place in board.places(other)} for other in units[1:]
     }
     rows = []
-    for place in board.places(unit):
+    for place in [place for place in board.places(unit) if place.method in wanted]:
         tasks = board.entries[place.method]
         tuned = scores.mean_interval([scores.sensitivity(found) for found in tasks.values()])
         rows.append(
             [
                 rank_text(place.rank),
                 str(place.group),
-                f"`{place.method}`",
+                f"`{place.method}`{' outdated' if place.method in board.outdated else ''}",
                 shown(place.area),
                 *(shown(areas[other][place.method]) for other in units[1:]),
                 shown(place.reached),
@@ -156,6 +188,20 @@ def places_table(board: Board) -> str:
         "came there", "good trials", "memory, MB", "failed",
     ]  # fmt: skip
     return markdown_table(head, rows)
+
+
+def remarks(board: Board) -> list[str]:
+    """What has to be known of a track's table: whether its intervals are rough, and what its word
+    "outdated" says, if it stands there."""
+    said = []
+    if board.few_units:
+        said.append(
+            f"Intervals are rough, and mostly too narrow, because they are of {board.few_units}: "
+            "what can be told apart is in the column group."
+        )
+    if board.outdated.intersection(board.names):
+        said.append(OUTDATED)
+    return said
 
 
 def memory_text(tasks: dict[str, TaskEntry]) -> str:
@@ -234,32 +280,40 @@ def failures_text(board: Board) -> str:
 
 def findings_text(boards: Sequence[Board]) -> str:
     """The marked part of docs/findings.md: the best of each track, and what separates them."""
-    parts = []
-    for board in boards:
-        if len(board.entries) < 2:
-            continue
-        best = [place.method for place in board.places(board.track.scored)[:SHOWN]]
-        parts.append(f"**{board.track.title}.** {separation(board, best)}\n")
-        parts.append(places_table(board.only(best)))
-        parts.append(
-            "Areas and ranks are of these methods against each other. *Repeat it.* "
-            + ", ".join(f"`{board.records[name].command}`" for name in best)
-            + ".\n"
-        )
+    parts = [findings_part(board) for board in boards if len(board.entries) > 1]
     return "\n" + "\n".join(parts or ["Nothing is recorded yet.", ""])
 
 
+def findings_part(whole: Board) -> str:
+    """The best methods of a track, from the scores of all that are not outdated."""
+    board = whole.today
+    if len(board.entries) < 2:
+        return f"**{whole.track.title}.** All of its entries but one at most are outdated.\n"
+    best = [place.method for place in board.places(board.track.scored)[:SHOWN]]
+    said = [f"Groups, ranks and areas are among all {len(board.entries)} methods."]
+    if others := [f"`{name}`" for name in whole.names if name in whole.outdated]:
+        said.append(f"Outdated, and so not among them: {', '.join(others)}.")
+    said += remarks(board)
+    said.append("*Repeat it.* " + ", ".join(f"`{board.records[name].command}`" for name in best))
+    return (
+        f"**{board.track.title}.** {separation(board, best)}\n\n{places_table(board, best)}\n"
+        f"{' '.join(said)}.\n"
+    )
+
+
 def separation(board: Board, best: Sequence[str]) -> str:
-    """In words, which of the best methods can be told apart, and where they differ most."""
+    """In words, which methods cannot be told apart from the first, and where the best differ."""
     unit = board.track.scored
     places = {place.method: place for place in board.places(unit)}
     first = places[best[0]]
-    alike = [name for name in best[1:] if places[name].group == first.group]
     said = (
         f"Of {len(board.entries)} methods `{first.method}` has the largest area over "
         f"{WORDS[unit]}, {shown(first.area)}"
     )
-    listed = ", ".join(f"`{name}`" for name in alike)
+    alike = [name for name in places if places[name].group == first.group][1:]
+    listed = ", ".join(f"`{name}`" for name in alike if name in best)
+    more = len(alike) - sum(name in best for name in alike)
+    listed += f" and {more} more" if more else ""
     said += f"; {listed} cannot be told apart from it. " if alike else ". "
     credit = scores.credits(board.work(unit)).mean(axis=2)
     numbers = [board.names.index(name) for name in best]
@@ -300,8 +354,9 @@ def method_text(board: Board, method: str) -> str:
             ]
         )
     head = ["task", "work to the target", "least of all", "good trials", "chosen settings"]
+    remark = f" {OUTDATED}" if method in board.outdated else ""
     return (
         f"# {method} in {board.name}\n\nRank {rank_text(place.rank)} of {len(board.entries)}, "
         f"area over {WORDS[unit]} {shown(place.area)}. "
-        f"Repeat it: `{board.records[method].command}`.\n\n" + markdown_table(head, rows)
+        f"Repeat it: `{board.records[method].command}`.{remark}\n\n" + markdown_table(head, rows)
     )

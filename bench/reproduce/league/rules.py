@@ -5,7 +5,8 @@ method's yaml says under `tuning` what is searched. Nothing else decides a run o
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -26,6 +28,7 @@ from bench.core.task import Task
 from bench.core.work import Unit
 from bench.reproduce.schema import StrictModel
 from bench.runs.name import describe_node
+from bench.solving.methods import GROUP, composed
 
 TRIED = 1000  # the seed of the trials; those that are scored are 0, 1, ...
 MEMORY_GB = 4.0  # a run's limit, unless its track has another one
@@ -212,19 +215,38 @@ def entrant(track: Track, name: str, task: str, method: str, tuned: bool = True)
 
     tuned: False for a reference, whose settings are given and which sees all data.
     """
-    about = track.tasks[task]
-    chosen = [f"+task={about.task}", f"+algorithm={method}"]
+    return entrant_of(compose_on(track, task, method), track, name, task, method, tuned)
+
+
+def compose_on(track: Track, task: str, method: str | None) -> Any:
+    """The configurations of a task of a track and of a method; None: of the task alone.
+
+    Raises BadSetting.
+    """
+    about, most = track.tasks[task], track.limit_of(task)
+    chosen = [f"+task={about.task}"]
+    chosen += [f"+algorithm={method}"] if method else []
     chosen += [f"task/data={about.data}"] if about.data else []
-    most = track.limit_of(task)
     try:
         with initialize_config_module("conf", version_base="1.3"):
             found: Any = compose(overrides=[*chosen, "+seed=0", f"+run={{steps: {most}}}"])
     except HydraException as error:
         line = " ".join(str(error).split())
-        raise BadSetting(f"--method {method}, task {about.task}: {line}") from None
+        whose = f"--method {method}, " if method else ""
+        raise BadSetting(f"{whose}task {about.task}: {line}") from None
     OmegaConf.set_struct(found, False)
     for key, value in about.set.items():
         OmegaConf.update(found, f"task.{key}", value)
+    return found
+
+
+def entrant_of(
+    found: Any, track: Track, name: str, task: str, method: str, tuned: bool = True
+) -> Entrant:
+    """A method on a task of a track, whose configurations were composed (`found`).
+
+    Raises BadSetting if the method's search space is wrong.
+    """
     plain: Any = OmegaConf.to_container(found.algorithm, resolve=False)
     space: dict[str, Logarithmic | Chosen] = {}
     if tuned:
@@ -295,6 +317,28 @@ def method_digest(entered: Entrant) -> str:
     }
     text = json.dumps(meaning, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def method_digests(track: Track, name: str, methods: Collection[str]) -> dict[str, str]:
+    """The digests of those of these methods that there are, and whose settings are not refused.
+
+    They are composed together, because Hydra takes a tenth of a second for each time it is asked.
+    Raises BadSetting if the track's task or a method's yaml cannot be composed.
+    """
+    task = next(iter(track.tasks))
+    with initialize_config_module("conf", version_base="1.3"):
+        there = GlobalHydra.instance().config_loader().get_group_options(GROUP)
+    try:
+        nodes = composed([method for method in there if method in methods])
+    except HydraException as error:
+        raise BadSetting(" ".join(str(error).split())) from None
+    alone, found = compose_on(track, task, None), dict[str, str]()
+    for method, node in nodes.items():
+        both = alone.copy()
+        both.algorithm = node
+        with suppress(BadSetting):
+            found[method] = method_digest(entrant_of(both, track, name, task, method))
+    return found
 
 
 def rules_of(entered: Entrant) -> str:

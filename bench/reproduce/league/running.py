@@ -24,6 +24,7 @@ from bench.reproduce.league.entries import (
     count_runs,
     is_complete,
     make_entry,
+    outdated_methods,
     read_entries,
     task_entry,
     todays,
@@ -35,7 +36,6 @@ from bench.reproduce.league.rules import (
     Track,
     configured,
     entrant,
-    method_digest,
     rules_of,
 )
 from bench.reproduce.league.targets import Targets
@@ -106,23 +106,13 @@ def check_targets(league: League) -> None:
 
 def recorded(league: League) -> set[str]:
     """The methods, as they are today, whose records are complete by today's rules."""
-    return {
-        entry.method
+    complete = [
+        entry
         for entry in read_entries(league.name, league.results)
-        if is_complete(entry, league.track, league.targets) and is_of_today(league, entry)
-    }
-
-
-def is_of_today(league: League, entry: Entry) -> bool:
-    """Whether a record is of the method as it is today: its code, settings and what is searched.
-
-    The record of a method of a package that is not installed is taken as it is.
-    """
-    try:
-        entered = league.entrant(next(iter(league.track.tasks)), entry.method)
-    except BadSetting:
-        return entry.package is not None
-    return entry.digest == method_digest(entered)
+        if is_complete(entry, league.track, league.targets)
+    ]
+    outdated = outdated_methods(complete, league.name, league.track)
+    return {entry.method for entry in complete} - outdated
 
 
 def standing(league: League, method: str) -> RunCount:
@@ -167,7 +157,8 @@ def tasks_to_keep(league: League, method: str) -> dict[str, TaskEntry]:
     for entry in read_entries(league.name, league.results):
         if entry.method != method or is_complete(entry, league.track, league.targets):
             continue
-        return todays(entry, league.track, league.targets) if is_of_today(league, entry) else {}
+        outdated = outdated_methods([entry], league.name, league.track)
+        return {} if outdated else todays(entry, league.track, league.targets)
     return {}
 
 

@@ -5,7 +5,8 @@ problems the method took at most r times the work of the best one. A problem is 
 The area below it, over log r from 1 to `WIDEST`, is 1 for a method that is always the best, and 0
 for one that is always `WIDEST` times as costly or never reaches the target.
 
-Intervals are those of a bootstrap that draws tasks and, within each, seeds.
+Intervals are those of a bootstrap that draws tasks and, within each, seeds. Whether two methods can
+be told apart is not read from them, but tested.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,14 @@ import numpy as np
 from bench.reproduce.league.entries import TaskEntry
 
 DRAWS, LEVEL = 2000, 0.95
+FEWEST = 6  # units, with fewer of which a bootstrap's intervals are too narrow
+SAME = 1e-12  # areas that differ by less are the same number
 WIDEST = 32.0  # times the work of the best
 CLOSE = 1.1  # a trial within 10% of the best one
 UNITS = ("calls", "samples", "cpu_seconds")
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Interval(NamedTuple):
@@ -37,7 +41,7 @@ class Place:
     """A method's place in a track, in one unit of work.
 
     area: below its profile. rank: 1 is the best. group: of methods that cannot be told apart from
-    the best of the group, numbered from 1. reached: the share of problems whose target it reached.
+    the first of the group, numbered from 1. reached: the share of problems whose target it reached.
     """
 
     method: str
@@ -116,7 +120,7 @@ def places(names: Sequence[str], work: Array) -> list[Place]:
     areas, drawn = credit.mean(axis=(1, 2)), draw_areas(credit)
     order = np.argsort(-areas, kind="stable").tolist()
     rank, drawn_ranks = ranks(areas), ranks(drawn)
-    group = groups(order, drawn)
+    group = groups(order, told_apart(unit_areas(credit)))
     hits = np.isfinite(work).astype(float)
     shares, drawn_shares = hits.mean(axis=(1, 2)), draw_areas(hits)
     return [
@@ -131,14 +135,59 @@ def places(names: Sequence[str], work: Array) -> list[Place]:
     ]
 
 
-def groups(order: Sequence[int], drawn: Array) -> list[int]:
-    """The group of each method in this order: a method begins a new one if its area is below that
-    of the group's first with certainty. drawn: areas [draws, methods]."""
+def unit_areas(credit: Array) -> Array:
+    """The area of each method in each unit [methods, units] by which methods are compared: the
+    tasks, or the seeds where there is one task. credit: [methods, tasks, seeds]."""
+    several = credit.shape[1] > 1
+    return np.asarray(credit.mean(axis=2) if several else credit[:, 0])
+
+
+def told_apart(values: Array) -> Flags:
+    """Which methods can be told apart from which [methods, methods]. values: [methods, units].
+
+    Student's paired test says so of a pair at the level of Holm (1979) for all pairs: the
+    probability that any two equal methods are told apart is 1 - `LEVEL` at most. It is not enough
+    to count the pairs of a best method, because which one is the best is seen in the same values.
+    """
+    methods = len(values)
+    one, other = np.triu_indices(methods, 1)
+    found = np.zeros((methods, methods), dtype=bool)
+    found[one, other] = holm(paired_p(values[one] - values[other]))
+    return found | found.T
+
+
+def paired_p(differences: Array) -> Array:
+    """The two-sided p-value of each row of differences [rows, units]: whether their mean is 0.
+
+    Of equal differences, which have no deviation for Student's test, it is that of the sign test.
+    """
+    from scipy.special import stdtr  # of Student's distribution; its object in scipy.stats is slow
+
+    n, mean = differences.shape[1], differences.mean(axis=1)
+    squares = ((differences - mean[:, None]) ** 2).sum(axis=1)
+    error = np.sqrt(squares / (max(1, n - 1) * n))
+    equal = np.ptp(differences, axis=1) < SAME
+    student = 2 * stdtr(n - 1, -np.abs(mean) / np.where(equal, 1.0, error))
+    signs = np.where(np.abs(mean) < SAME, 1.0, 2.0 ** (1 - n))
+    return np.where(equal, signs, student)
+
+
+def holm(p: Array) -> Flags:
+    """Which hypotheses are rejected when all p-values are taken together (Holm, 1979)."""
+    order = np.argsort(p, kind="stable")
+    small = p[order] <= (1 - LEVEL) / np.arange(len(p), 0, -1)
+    rejected = np.zeros(len(p), dtype=bool)
+    rejected[order] = np.logical_and.accumulate(small)
+    return rejected
+
+
+def groups(order: Sequence[int], apart: Flags) -> list[int]:
+    """The group of each method in this order: a method begins a new one if it can be told apart
+    from the group's first. apart: [methods, methods]."""
     found: list[int] = []
     first, number = order[0], 1
     for m in order:
-        difference = drawn[:, first] - drawn[:, m]
-        if np.quantile(difference, (1 - LEVEL) / 2) > 0:
+        if apart[first, m]:
             first, number = m, number + 1
         found.append(number)
     return found
