@@ -38,7 +38,8 @@ def test_numbers_come_from_the_records(tmp_path: Path) -> None:
     records.write_record(record, tmp_path / "results")
     book = Book({"p/a": artifact(**PLAIN)}, BOOK.metrics, BOOK.methods)
     guessed = {**ONE, "why": {"text": "Perhaps.", "tested": False}}
-    found = highlights.read_highlights(written(tmp_path, ONE, guessed))
+    unsaid = {key: value for key, value in ONE.items() if key != "why"}
+    found = highlights.read_highlights(written(tmp_path, ONE, guessed, unsaid))
     text = highlights.highlights_text(found, book, tmp_path / "results")
     statistic = record.claims["paper"]["less"].verdict.statistic
     assert text.startswith("## 1. A is better\n\n*Published.* It is not.\n\n*Found.* It is.\n\n")
@@ -46,6 +47,8 @@ def test_numbers_come_from_the_records(tmp_path: Path) -> None:
     assert "*Why.* It has less. (Tested: p/a.)\n" in text
     assert "\n## 2. A is better\n" in text
     assert "*Why.* conjecture: Perhaps.\n" in text
+    assert text.count("*Why.*") == 2
+    assert f"{statistic}.\n\n*Repeat it.* " in text
     commands = "`reproduce run p/a --budget short`, `reproduce report p/a --budget short`."
     assert text.endswith(f"*Repeat it.* {commands}\n")
     for change in ({"claim": "more"}, {"budget": "full"}, {"variant": "code"}, {"artifact": "p/b"}):
@@ -64,7 +67,7 @@ def test_a_folder_without_the_file_has_none(tmp_path: Path) -> None:
     [
         ([{**ONE, "claims": []}], "1.claims: list should have at least 1 item"),
         ([ONE, {**ONE, "titel": "x"}], "2.titel=x: extra inputs are not permitted"),
-        ([{k: v for k, v in ONE.items() if k != "why"}], "1.why: is missing"),
+        ([{k: v for k, v in ONE.items() if k != "published"}], "1.published: is missing"),
     ],
 )
 def test_a_wrong_entry_is_named(entries: Any, message: str, tmp_path: Path) -> None:

@@ -254,12 +254,11 @@ def record(
 def draw_beside(
     task: Task, seed: int, step: int, asked: list[Request], samplers: list[RowSampler | None]
 ) -> list[Any]:
-    """The leaves of what the next step draws, or the one before where a stream ends; or none."""
-    for other in (step + 1, step - 1):
+    """The leaves of what the next step draws or, where a stream ends before it, an earlier one."""
+    for other in (step + 1, max([step - 1, *(what.ago for what in asked)])):
         with suppress(BadSetting):
-            if other >= max((what.ago for what in asked), default=0):
-                drawn = zip(asked, samplers, strict=True)
-                return tree_leaves([draw_for_graph(task, seed, other, *each) for each in drawn])
+            drawn = zip(asked, samplers, strict=True)
+            return tree_leaves([draw_for_graph(task, seed, other, *each) for each in drawn])
     return []
 
 
@@ -356,19 +355,20 @@ class Compiled:
         numbers = torch.tensor(form.row(found[1]), dtype=torch.float64, device=states[0].device)
         call = self.make(form.graph, len(states), [*states, numbers, *found[0]])
         for _ in range(3):
+            at, found = At(s.step), None
+            with suppress(BadSetting):  # the stream ends before
+                found = form.inputs(self.task, self.seed, at)
             if found is None:
                 break
             plain = advance(self.task, self.algorithm, self.seed, s)
-            other = self._take(s, s.step + 1, At(s.step), form, call, *found)
+            other = self._take(s, s.step + 1, at, form, call, *found)
             apart = largest_gap(s.state, plain.state, other.state)
             if apart > 1 or plain.calls != other.calls or plain.samples != other.samples:
                 raise NoGraph(
                     f"its compiled step {s.step} differs from the plain one, {apart:.1g} times as "
                     "much as rounding would"
                 )
-            s, found = plain, None
-            with suppress(BadSetting):  # the stream ends there
-                found = form.inputs(self.task, self.seed, At(s.step))
+            s = plain
         self.forms.insert(0, (form, call))
 
 
