@@ -338,19 +338,21 @@ def test_refused(arguments: tuple[str, ...], word: str, main: Main, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "task",
+    ("task", "varied"),
     [
-        ("task=online_newsgroups", "task.source=digits", "algorithm=f2obo"),  # sparse batches
-        ("task=trees", "algorithm=upper_only"),  # each seed has a graph of its own
+        (("task=online_newsgroups", "task.source=digits", "algorithm=f2obo"), "seed=0,1"),  # sparse
+        (("task=quadratic", "algorithm=bome"), "task.q=3,5"),  # another y
     ],
 )
 def test_what_differs_in_shape_is_refused(
     task: tuple[str, ...],
+    varied: str,
     main: Main,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    fixed = ("-m", "hydra/launcher=here", *task, "run.threads=1", "run.steps=4", "seed=0,1")
-    said = main(*fixed, "vectorize=[seed]")
+    key = varied.partition("=")[0]
+    fixed = ("-m", "hydra/launcher=here", *task, "run.threads=1", "run.steps=4", varied)
+    said = main(*fixed, f"vectorize=[{key}]")
     assert said.code == 2
     assert "states or batches of different shapes; write vectorize=[]" in said.err
     assert "Traceback" not in said.err

@@ -63,20 +63,10 @@ def bvfsm(
     Caveat: the regularisers and the barrier fall as slowly as r_k does, and shift the end
     meanwhile.
     """
-    if decay == "log" and rate <= 1:
-        raise BadSetting(
-            f"algorithm.rate={rate}: 1 / log(rate (k + 1)) must be positive from k = 0 on; write a "
-            "rate above 1 or algorithm.decay=power"
-        )
-    if decay == "constant" and rate * (horizon + 1) <= 1:
-        raise BadSetting(
-            f"algorithm.rate={rate}: 1 / log(rate (horizon + 1)) must be positive; write a rate "
-            f"above {1 / (horizon + 1):.3g}"
-        )
+    check_rate(decay, rate, horizon)
     if l2 == eps == 0:
         raise BadSetting(
-            "algorithm.eps=0: with algorithm.l2=0 the barrier divides by zero; write eps or l2 "
-            "above 0"
+            "algorithm.eps=0: with algorithm.l2=0 it divides by zero; write eps or l2 above 0"
         )
 
     def init(x: Tensor, y: Tensor) -> State:
@@ -131,3 +121,17 @@ def bvfsm(
     values = T + 1 if variant == "paper" else 0
     cost = Cost(grad_g=2 * T + 2, grad_f=T + 1, value_g=1 + values, batch=batch)
     return Algorithm(init, step, cost=cost)
+
+
+def check_rate(decay: str, rate: float, horizon: int) -> None:
+    """Raise BadSetting unless every r_k is positive and finite."""
+    if decay == "log" and rate <= 1:
+        raise BadSetting(
+            f"algorithm.rate={rate}: 1 / log(rate (k + 1)) must be positive from k = 0 on; write a "
+            "rate above 1 or algorithm.decay=power"
+        )
+    if decay == "constant" and rate * (horizon + 1) <= 1:
+        raise BadSetting(
+            f"algorithm.rate={rate}: 1 / log(rate (horizon + 1)) must be positive; write a rate "
+            f"above {1 / (horizon + 1):.3g}"
+        )

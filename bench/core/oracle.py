@@ -171,10 +171,10 @@ class Oracle:
     def start(self, y: Tensor, zeta: Batch = None) -> Tensor:
         """Where the inner loop begins: y itself (warm start) unless the task says otherwise.
 
-        Methods that solve the lower problem before each step on x ask here (AID, AmIGO, BSA, BSG-1,
-        HOAG, ITD, PZOBO, stocBiO and the black-box searches). All others, such as BOME, SOBA and
-        the penalty methods, go on from their last y and v on every task, even where each step has
-        a lower problem of its own.
+        Most methods that solve the lower problem before each step on x ask here (AID, BSA, BSG-1,
+        ITD, PZOBO, stocBiO and the black-box searches). All others, such as AmIGO, BOME, HOAG, SOBA
+        and the penalty methods, go on from their last y and v on every task, even where each step
+        has a lower problem of its own.
 
         zeta: the lower batch of the first inner step, on which a task may make the start depend.
         """
