@@ -142,8 +142,8 @@ class Spec(StrictModel):
     its values in grids cannot go on, because smaller or larger ones make no sense; a chosen point
     that lies there is not flagged. columns: the metrics of the table. waits_for: the data or the
     machine that its runs take and that was not at hand yet; shown while there is no record. shows:
-    whether the paper's claims are those of experiments, or bounds that theorems state, whose
-    measurement hardly fails: totals count the two apart.
+    whether the paper's claims are those of experiments, or bounds that theorems state, which
+    measurements can hardly contradict: the README counts the two apart.
     """
 
     title: str

@@ -217,9 +217,10 @@ def perform_lanes(
 
 
 def parts(going: dict[int, OpenRun], by_task: bool) -> list[list[int]]:
-    """The runs, which could not go on side by side, in groups of runs at the same step.
+    """Smaller groups of runs that could not go on side by side; each is of runs at the same step.
 
-    by_task: only runs of the same task go side by side; if not, fewer lanes take less memory.
+    by_task: the runs of a group also have the same task. Where these rules leave all runs in one
+    group, it is halved, because fewer lanes take less memory.
     """
     found: dict[Any, list[int]] = {}
     for k, run in going.items():
