@@ -33,7 +33,7 @@ class TaskSamples(NamedTuple):
     tasks: Tensor
 
 
-@version(2)
+@version(3)
 def multitask(
     context: Context,
     source: Source = "synthetic",
@@ -56,19 +56,21 @@ def multitask(
     most `most` of them, against as many samples of the other classes. Features are scaled to
     [-1, 1] and shifted by normal noise of deviation `noise`, which the paper calls small.
 
-    held_out: the fraction of the samples that is for testing. Of a real data set nearly each of
-    them has a noisy copy, with the same label, among another task's samples for training, so that
-    `test_accuracy` is optimistic. gamma: step size of the gradient mapping. instance: names the
-    data; None: the run's seed names them. Raises BadSetting.
+    held_out: the fraction of the samples that is for testing. A sample of a real data set is held
+    out with all its noisy copies, in whichever tasks they are. gamma: step size of the gradient
+    mapping. instance: names the data; None: the run's seed names them. Raises BadSetting.
     """
     rng = generator("multitask", context.seed if instance is None else instance)
     sources: dict[str, str] = {}
     if source == "synthetic":
         data = synthetic(rng, groups, similar, samples, features)
+        originals = torch.arange(len(data.tasks))
     else:
         pixels, classes, sources = table(source, context)
-        data = noisy_versions(rng, pixels, classes, versions, noise, most)
-    keep = torch.rand(len(data.tasks), generator=rng) >= held_out
+        data, originals = noisy_versions(rng, pixels, classes, versions, noise, most)
+    # a coin for each original: the copies of one are too alike to be on both sides
+    coins = torch.rand(int(originals.max()) + 1, generator=rng)
+    keep = coins[originals] >= held_out
     train, test = (TaskSamples(*(part[mask] for part in data)) for mask in (keep, ~keep))
     counts = torch.bincount(train.tasks, minlength=int(data.tasks[-1]) + 1)
     if (counts == 0).any():
@@ -169,12 +171,14 @@ def synthetic(
 
 def noisy_versions(
     rng: Generator, pixels: Tensor, classes: Tensor, versions: int, noise: float, most: int | None
-) -> TaskSamples:
-    """The recipe of section 6.2. Classes are numbered in ascending order; the tasks of a class have
-    consecutive numbers."""
+) -> tuple[TaskSamples, Tensor]:
+    """The recipe of section 6.2, and the row of `pixels` of which each sample is a copy, [N].
+
+    Classes are numbered in ascending order; the tasks of a class have consecutive numbers.
+    """
     low, high = pixels.min(0).values, pixels.max(0).values
     scaled = 2 * (pixels - low) / torch.where(high > low, high - low, 1.0) - 1
-    parts, labels, tasks = [], [], []
+    parts, labels, tasks, originals = [], [], [], []
     for number, kind in enumerate(classes.unique().tolist()):
         own, others = (classes == kind).nonzero()[:, 0], (classes != kind).nonzero()[:, 0]
         own = own[torch.randperm(len(own), generator=rng)[:most]]
@@ -186,4 +190,6 @@ def noisy_versions(
             parts.append(torch.cat([a, torch.ones(len(both), 1)], 1))
             labels.append(truth)
             tasks.append(torch.full((len(both),), number * versions + copy))
-    return TaskSamples(torch.cat(parts), torch.cat(labels), torch.cat(tasks))
+            originals.append(both)
+    data = TaskSamples(torch.cat(parts), torch.cat(labels), torch.cat(tasks))
+    return data, torch.cat(originals)

@@ -232,8 +232,8 @@ def defaults() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, target in targets().items():
         function = locate(target, "")
-        found[name] = {s.name: repr(s.default) for s in parameters(function) if not s.required}
-        found[name]["versions"] = version_of(function)
+        given = {s.name: repr(s.default) for s in parameters(function) if not s.required}
+        found[name] = {"defaults": given, "versions": version_of(function)}
     return found
 
 

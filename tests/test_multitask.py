@@ -16,6 +16,7 @@ from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Context
+from tasks import multitask as module
 from tasks.multitask import TaskSamples, multitask, noisy_versions, synthetic
 from tests.conftest import ROOT
 
@@ -56,7 +57,7 @@ def test_the_recipe_of_real_data(most: int | None) -> None:
     classes = torch.tensor([2, 7, 7, 2, 7, 2, 2, 5, 7, 5, 7])
     pixels = torch.rand(len(classes), 3, generator=generator("pixels")) * 9 - 4
     pixels[:, 1] = 6.0
-    found = noisy_versions(generator("versions"), pixels, classes, 2, 0.2, most)
+    found, originals = noisy_versions(generator("versions"), pixels, classes, 2, 0.2, most)
     rng, row = generator("versions"), 0
     low, high = pixels.amin(0), pixels.amax(0)
     scaled = torch.full_like(pixels, -1.0)
@@ -76,13 +77,19 @@ def test_the_recipe_of_real_data(most: int | None) -> None:
                 assert found.features[row].tolist() == pytest.approx(expected, abs=1e-5)
                 assert float(found.labels[row]) == (j < len(own))
                 assert int(found.tasks[row]) == 2 * number + version
+                assert int(originals[row]) == i
                 row += 1
-    assert row == len(found.features)
+    assert row == len(found.features) == len(originals)
 
 
-def split(data: TaskSamples, held_out: float, rng: torch.Generator) -> tuple[list[Any], list[Any]]:
-    """(train, test) rows (a, y, t), a sample being held out with that probability."""
-    coins = torch.rand(len(data.tasks), generator=rng).tolist()
+def split(
+    data: TaskSamples, held_out: float, rng: torch.Generator, originals: list[int] | None = None
+) -> tuple[list[Any], list[Any]]:
+    """(train, test) rows (a, y, t), an original being held out with that probability, and with it
+    all samples that are copies of it; None: each sample is one."""
+    originals = list(range(len(data.tasks))) if originals is None else originals
+    tossed = torch.rand(max(originals) + 1, generator=rng).tolist()
+    coins = [tossed[i] for i in originals]
     features, labels = data.features.double(), data.labels.tolist()
     rows = list(zip(features, labels, data.tasks.tolist(), coins))
     return [r for r in rows if r[3] >= held_out], [r for r in rows if r[3] < held_out]
@@ -150,13 +157,38 @@ def test_real_data_make_tasks(context: Context) -> None:
     )
     rng, digits = generator("multitask", 1), load_digits()
     pixels, classes = torch.from_numpy(digits.data).float(), torch.from_numpy(digits.target)
-    train, _ = split(noisy_versions(rng, pixels, classes, 2, 0.1, 6), 0.2, rng)
+    data, originals = noisy_versions(rng, pixels, classes, 2, 0.1, 6)
+    train, test = split(data, 0.2, rng, originals.tolist())
     x = 0.1 * torch.randn(65, 20, generator=generator("x"), dtype=torch.float64)
     errors = [(label - answer(x, a, t)) ** 2 for a, label, t, _ in train]
     everything = Draw(task, 0, 0).f(None)
     value = float(task.upper(x, x.new_zeros(0), everything))
     assert value == pytest.approx(sum(errors) / len(errors), rel=1e-10)
+    hits = [(answer(x, a, t) > 0.5) == (label == 1) for a, label, t, _ in test]
+    told = float(task.evaluate(x, x.new_zeros(0), 0)["test_accuracy"])
+    assert told == pytest.approx(sum(hits) / len(hits))
     assert list(task.report.sources) == ["sklearn.datasets.load_digits"]
+
+
+def test_a_sample_that_is_held_out_has_no_copy_in_training(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise a copy is known by its features: the numbers of its row, in their order."""
+    seen: list[TaskSamples] = []
+
+    def watched(*parts: Tensor) -> TaskSamples:
+        seen.append(TaskSamples(*parts))
+        return seen[-1]
+
+    pixels, classes = torch.arange(60.0)[:, None], torch.arange(60) % 3
+    monkeypatch.setattr(module, "table", lambda source, context: (pixels, classes, {}))
+    monkeypatch.setattr(module, "TaskSamples", watched)
+    multitask(context, source="digits", versions=4, noise=0.0, held_out=0.3, instance=1)
+    whole, train, test = ({round(v, 6) for v in s.features[:, 0].tolist()} for s in seen[:3])
+    assert train | test == whole
+    assert train
+    assert test
+    assert train.isdisjoint(test)
 
 
 def test_a_task_without_samples_is_refused(context: Context) -> None:
