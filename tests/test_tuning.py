@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -495,6 +496,23 @@ def test_a_damaged_journal_is_refused_and_kept(tmp_path: Path) -> None:
     assert journal.read_text() == "whole\n"
     pruning.mend(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("opened", [pruning.mend, pruning.storage_of])
+def test_a_journal_that_is_a_link_is_not_followed(
+    opened: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """Another's search may come with a link to a file of one's own; a cut line would be taken off
+    it."""
+    mine, journal = tmp_path / "mine", tmp_path / "optuna.journal"
+    journal.symlink_to(mine)
+    with pytest.raises(BadSetting, match=r"optuna\.journal is a link, which is not followed"):
+        opened(journal)
+    assert not mine.exists()
+    mine.write_text("a line without an end")
+    with pytest.raises(BadSetting, match="is a link"):
+        opened(journal)
+    assert mine.read_text() == "a line without an end"
 
 
 def test_a_run_that_nobody_wants_stops_as_if_by_a_signal() -> None:

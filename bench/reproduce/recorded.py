@@ -156,5 +156,5 @@ def refuse_loss(old: Record | None, new: Record) -> None:
         raise BadSetting(
             f"--record: {new.artifact} {new.budget}: its record is complete, and not all of its "
             f"runs are there now: write reproduce run {new.artifact} --budget {new.budget} first, "
-            "or add --force"
+            f"or reproduce report {new.artifact} --budget {new.budget} --record --force"
         )

@@ -116,8 +116,18 @@ class FileLock:
         os.close(self.file)
 
 
+def refuse_link(journal: Path) -> None:
+    """Raise BadSetting if the journal is a link: what is written would go to another's file."""
+    if journal.is_symlink():
+        raise BadSetting(f"{journal} is a link, which is not followed: move it away to start again")
+
+
 def mend(journal: Path) -> None:
-    """Take a last line off a journal that a kill cut short; nobody else may have it open."""
+    """Take a last line off a journal that a kill cut short; nobody else may have it open.
+
+    Raises BadSetting if the journal is a link.
+    """
+    refuse_link(journal)
     if journal.exists():
         text = journal.read_bytes()
         whole = text.rfind(b"\n") + 1
@@ -156,12 +166,13 @@ def forget_unfinished(
 def storage_of(journal: Path) -> "JournalStorage":
     """The journal as optuna has it, which is made if it is not there.
 
-    Raises BadSetting if the journal is damaged.
+    Raises BadSetting if the journal is damaged or a link.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(logging.WARNING)
+    refuse_link(journal)
     lock: Any = FileLock(journal.with_suffix(".lock"))
     try:
         backend = JournalFileBackend(str(journal), lock_obj=lock)
