@@ -1,13 +1,17 @@
 """What travels to a lent machine: data, whole again there, code with its commit, work in order."""
 
+import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,7 +21,8 @@ from bench.core.settings import BadSetting
 from bench.reproduce.book import load_book
 from bench.reproduce.points import points
 from scripts.gpu import pack, run, work
-from scripts.import_data import put_together
+from scripts.import_data import DATA_SETS, put_together
+from tests.conftest import ROOT
 
 BOOK = load_book()
 GPU = [artifact for artifact in BOOK.artifacts.values() if "gpu" in artifact.spec.budgets]
@@ -42,29 +47,74 @@ def test_the_budget_gpu_is_the_papers_scale_without_its_grids(artifact: Any) -> 
         assert any(kept.items() <= whole.items() for whole in grids[p.variant, p.row])
 
 
-def test_both_halves_of_a_file_are_the_file(tmp_path: Path) -> None:
-    """Neither half has what the other has, and a small file goes once."""
+def test_the_parts_of_a_file_are_the_file(tmp_path: Path) -> None:
+    """No part has what another has, and a small file goes once."""
     source, name = tmp_path / "strips.zip", "cifar/strips.zip"
     content = os.urandom(2**20 + 12345)
     source.write_bytes(content)
     small = tmp_path / "meta"
     small.write_bytes(b"names")
     sizes = []
-    for half in (0, 1):
-        out = tmp_path / f"half{half}" / name
+    for part in range(pack.PARTS):
+        out = tmp_path / f"part{part}" / name
         out.parent.mkdir(parents=True)
-        pack.pack_half(source, out, half)
-        pack.pack_half(small, out.with_name("meta"), half)
+        pack.pack_part(source, out, part)
+        pack.pack_part(small, out.with_name("meta"), part)
         sizes.append(pack.size_of(out.parent))
         for file in out.parent.iterdir():
             to = tmp_path / "kept" / "cifar" / file.name
             to.parent.mkdir(parents=True, exist_ok=True)
             assert not to.exists()
             to.write_bytes(file.read_bytes())
-    assert abs(sizes[0] - sizes[1]) < 20
+    assert max(sizes) - min(sizes) < 40
     put_together(tmp_path / "kept" / name, tmp_path / "whole")
     assert (tmp_path / "whole").read_bytes() == content
     assert (tmp_path / "kept/cifar/meta").read_bytes() == b"names"
+
+
+def test_what_is_derived_travels_where_it_came_back(tmp_path: Path) -> None:
+    """A file that a GPU's machine would not have sent back was made here, for another device."""
+    pack.pack_derived(tmp_path / "none", tmp_path / "no data")
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "derived").mkdir()
+    for name, size in (("cleaning-1.pt", 2**20), ("newsgroups-2.pt", 2**20 + 1), ("counts.npz", 1)):
+        (tmp_path / "derived" / name).write_bytes(bytes(size))
+    pack.pack_derived(tmp_path / "out", tmp_path)
+    assert [file.name for file in (tmp_path / "out/derived").iterdir()] == ["cleaning-1.pt"]
+
+
+def packed(*arguments: str) -> int:
+    """The exit code of scripts.gpu.pack."""
+    with mock.patch.object(sys, "argv", ["pack", *arguments]):
+        return pack.main()
+
+
+def test_a_pack_and_the_checkout_it_travels_beside_have_a_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lender counts both. The checkout's size is that of git's own archive."""
+    (tmp_path / "wheels").mkdir()
+    source, files = tmp_path / "source", DATA_SETS["MNIST"].sources
+    for file in files:
+        (source / file).parent.mkdir(parents=True, exist_ok=True)
+        (source / file).write_bytes(os.urandom(1000))
+    given = [f"{tmp_path / 'out'}", "--from", f"{source}", "--data", f"{tmp_path}"]
+    given += ["--root", f"{tmp_path / 'runs'}", "--wheels", f"{tmp_path / 'wheels'}"]
+    monkeypatch.setattr(pack, "work_list", lambda *_: [])
+    beside = pack.size_of_checkout() / 2**20
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", "HEAD"], capture_output=True, check=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(tracked.stdout)) as tar:
+        at_head = sum(entry.size for entry in tar.getmembers()) / 2**20
+    assert beside == pytest.approx(at_head, rel=0.1)  # files may have changed since
+    assert packed(*given, "--most", f"{beside + 10}") == 0
+    size = pack.size_of(tmp_path / "out") / 2**20
+    capsys.readouterr()
+    assert packed(*given, "--most", f"{beside + size - 0.01}") == 2
+    said = capsys.readouterr().err
+    assert f"gpu.pack: {size:.1f} MiB and a checkout of {beside:.1f} are more than --most" in said
+    assert "write fewer --sets, or --part" in said
 
 
 def test_the_code_that_travels_knows_its_commit(tmp_path: Path) -> None:
