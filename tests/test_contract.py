@@ -187,11 +187,11 @@ def test_tasks_that_keep_their_promises_pass() -> None:
 # the data sets that come with scikit-learn, or none
 OURS: dict[str, list[str]] = {
     "completion": [],
-    "few_shot": [],
-    "hyper_cleaning": [],
+    "few_shot": ["task.episodes=4", "task.filters=8", "task.watched=4", "task.final=4"],
+    "hyper_cleaning": ["task.pretraining.steps=20"],
     "logistic": [],
-    "multitask": [],
-    "newsgroups": ["task.source=digits"],
+    "multitask": ["task.groups=3", "task.similar=2", "task.samples=40", "task.features=12"],
+    "newsgroups": ["task.source=digits", "task.pretraining.steps=20"],
     "online_imbalance": [],
     "online_newsgroups": ["task.source=digits"],
     "online_oscillation": [],
