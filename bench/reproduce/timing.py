@@ -1,8 +1,8 @@
 """Whether runs may be compared in what the machine has a part in.
 
 Times may be compared if runs were made alone, and on machines of the same speed. The ends of runs
-that a clock ends need machines of the same speed only: another process on the machine takes from a
-run less of the work of a CPU second than `FASTER`.
+that a clock ends need machines of the same speed only: where another process beside a run takes
+much from the work of a CPU second, as on cores that are two threads of one, the pace tells.
 """
 
 from collections.abc import Sequence
