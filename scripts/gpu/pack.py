@@ -129,11 +129,16 @@ def has_pip() -> bool:
     ).returncode
 
 
+def tracked(*places: str) -> list[str]:
+    """The names of this checkout's tracked files, in some places or everywhere."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *places]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [name for name in names if name]
+
+
 def pack_code(out: Path) -> None:
     """The tracked files of the code, as they are here, and the commit that they are of."""
-    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *CODE]
-    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
-    out.write_bytes(archive((ROOT / name, name) for name in names if name))
+    out.write_bytes(archive((ROOT / name, name) for name in tracked(*CODE)))
     if (commit := about.commit()) is not None:
         add_file(out, "bench/commit.json", json.dumps(commit).encode())
 
@@ -229,9 +234,8 @@ def size_of(folder: Path) -> int:
 
 def size_of_checkout() -> int:
     """The bytes of this checkout's tracked files."""
-    listed = ["git", "-C", str(ROOT), "ls-files", "-z"]
-    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
-    return sum((ROOT / name).lstat().st_size for name in names if name and (ROOT / name).exists())
+    files = [ROOT / name for name in tracked()]
+    return sum(file.lstat().st_size for file in files if file.exists())
 
 
 def main() -> int:
