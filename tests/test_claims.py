@@ -783,6 +783,12 @@ def test_the_p_value_of_a_claim_is_that_of_all_parts_or_of_the_clearest_failure(
     below = part([-1.0] * 8)
     assert claims.judge_parts([six, below]).p == pytest.approx(2 * 2 / 256)  # Bonferroni for two
     assert claims.judge_parts([six, part([1.0])]).p is None
+    found = claims.judge_parts([part([2.0] * 6), part([1.0] * 8, what="B")])
+    assert (found.word, found.statistic[-16:]) == ("holds", "p = 0.031, n = 8")  # not B's .0078
+    assert [line.split(", p")[1] for line in found.details] == [
+        " = 0.031, n = 6",
+        " = 0.0078, n = 8",
+    ]
 
 
 # what a claim of each kind says of values that hold, fail and leave it open

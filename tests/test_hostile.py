@@ -764,6 +764,44 @@ def test_a_partition_is_one_word_for_reproduce_too(reproduce: Main) -> None:
     assert "partition=x" in said.err
 
 
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--launcher", "slurm", "--sbatch", "account"), "write OPTION=VALUE, such as account=ABC"),
+        (("--launcher", "slurm", "--sbatch", "=ABC"), "write OPTION=VALUE"),
+        (("--launcher", "slurm", "--sbatch", "acount=ABC"), "no such option; there is account"),
+        (("--launcher", "slurm", "--sbatch", "qos=x\ntouch y"), "write one word"),
+        (("--gpus", "1"), "write --launcher slurm with them"),
+        (("--sbatch", "account=ABC"), "write --launcher slurm with them"),
+        (("--partition", "gpu"), "write --launcher slurm with them"),
+    ],
+)
+def test_what_slurm_does_not_take_is_refused_for_reproduce_too(
+    options: tuple[str, ...], word: str, reproduce: Main
+) -> None:
+    said = reproduce("run", "mine/toy", "--budget", "smoke", *options)
+    assert said.code == 2, said
+    assert len(said.err.splitlines()) == 1, said.err
+    assert word in said.err
+
+
+def test_reproduce_asks_slurm_for_what_it_is_told(
+    reproduce: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def slurm_with(**settings: Any) -> launchers.Launcher:
+        asked.update(settings)
+        return launchers.here()
+
+    monkeypatch.setattr(launchers, "slurm", slurm_with)
+    options = ("--partition", "p", "--gpus", "2", "--sbatch", "account=A", "--sbatch", "nice=3")
+    said = reproduce("run", "mine/toy", "--budget", "smoke", "--launcher", "slurm", *options)
+    assert said.code == 0, said
+    expected = {"minutes": 240, "at_once": 64, "options": {"account": "A", "nice": "3"}}
+    assert asked == {"partition": "p", "gpus": 2, **expected}
+
+
 class Payload:
     def __init__(self, mark: Path):
         self.mark = mark

@@ -68,6 +68,16 @@ def test_a_point_that_another_metric_chose_is_outdated(measured: Record) -> None
     assert marked(Record.model_validate(content), Known())[0] == []
 
 
+def test_a_point_that_another_rule_chooses_is_outdated(measured: Record) -> None:
+    """The rate with the lowest loss was chosen; by the highest it is another one."""
+    select = {"metric": "loss", "best": "highest"}
+    assert marked(measured, Known(), select=select)[0] == ["A"]
+    content = measured.model_dump()
+    for tried in content["rows"]["paper"]["A"]["tries"]:
+        tried["status"], tried["value"] = "diverged", None  # then the first one is shown
+    assert marked(Record.model_validate(content), Known(), select=select)[0] == []
+
+
 def test_a_run_with_another_name_is_outdated_and_so_is_each_claim_about_its_row(
     measured: Record,
 ) -> None:

@@ -341,6 +341,7 @@ def test_whether_times_are_asked_for(changes: dict[str, Any], timed: bool) -> No
         ("highest", ["diverged", "diverged", -9.0], 2),
         ("lowest", ["diverged"] * 3, 0),  # then the first, so that the row shows why
         ("lowest", [None, 0.5, 0.75], 1),  # not finite
+        ("highest", [None, 0.5, 0.75], 2),
         ("lowest", ["without", 0.5, 0.25], 2),
         ("lowest", ["without"] * 3, 0),
         ("lowest", [0.5, "missing", 0.75], None),

@@ -128,6 +128,8 @@ def test_histories_are_written_beside_the_record_and_read_with_it(
     records.write_record(record, tmp_path)
     assert beside.read_bytes() == before  # no time of writing in it
     assert records.read_record("p/a", "short", tmp_path) == record
+    bare = records.read_record("p/a", "short", tmp_path, with_histories=False)
+    assert bare == record.model_copy(update={"histories": {}})
     beside.unlink()
     alone = records.read_record("p/a", "short", tmp_path)
     assert alone == record.model_copy(update={"histories": {}})

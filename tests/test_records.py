@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from bench.core.settings import BadSetting
 from bench.reproduce import circumstances, durations, records, rejudging, specs, spending
+from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.plan import PlannedRun, Run
 from bench.reproduce.points import Point
 from bench.reproduce.specs import Artifact
@@ -430,19 +431,21 @@ def test_the_machine_and_the_code_of_a_run() -> None:
 
 
 def test_a_slope_is_over_the_rows_of_its_budget() -> None:
-    budgets = {"a": ["smoke", "short"], "b": ["short"], "x": ["short"], "y": ["smoke"]}
+    budgets = {"a": ["smoke", "short"], "b": ["short"], "c": ["smoke", "short"],
+               "x": ["smoke", "short"], "y": ["short"], "z": ["short"]}  # fmt: skip
     rows = {row: {"method": "bome", "at": at} for row, at in budgets.items()}
     slope = {
         "kind": "slope", "by": "paper", "text": "c", "rows": ["a"], "metric": "loss",
         "against": "k",
-        "points": {"a": 1.0, "b": 2.0}, "over": {"a": "x", "b": "y"}, "at_most": 1.0,
+        "points": {"a": 1.0, "b": 2.0, "c": 3.0}, "over": {"a": "x", "b": "y", "c": "z"},
+        "at_most": 1.0,
     }  # fmt: skip
     spec = artifact(rows=rows, claims={"s": slope, "less": {**LESS, "rows": ["a"]}}).spec
-    smoke: Any = records.claim_at_budget(spec.claims["s"], spec, "smoke")
+    smoke: Any = claim_at_budget(spec.claims["s"], spec, "smoke")
     assert (smoke.points, smoke.over) == ({"a": 1.0}, {"a": "x"})
-    short: Any = records.claim_at_budget(spec.claims["s"], spec, "short")
+    short: Any = claim_at_budget(spec.claims["s"], spec, "short")
     assert short == spec.claims["s"]
-    assert records.claim_at_budget(spec.claims["less"], spec, "smoke") is spec.claims["less"]
+    assert claim_at_budget(spec.claims["less"], spec, "smoke") is spec.claims["less"]
 
 
 def test_a_claim_about_a_row_that_the_budget_lacks_is_not_judged_there() -> None:
@@ -450,8 +453,8 @@ def test_a_claim_about_a_row_that_the_budget_lacks_is_not_judged_there() -> None
     both = {key: {**claim, "budgets": ["smoke", "short"]}
             for key, claim in {"a": LESS, "b": about_b}.items()}  # fmt: skip
     spec = artifact(claims=both).spec
-    assert list(records.claims_at(spec, "paper", "smoke")) == ["a"]
-    assert list(records.claims_at(spec, "paper", "short")) == ["a", "b"]
+    assert list(claims_at(spec, "paper", "smoke")) == ["a"]
+    assert list(claims_at(spec, "paper", "short")) == ["a", "b"]
 
 
 def test_a_budget_without_all_rows_is_judged_on_those_it_has(tmp_path: Path) -> None:
@@ -579,10 +582,10 @@ def test_counts_of_runs_that_a_target_or_a_clock_ends_are_no_settings() -> None:
     """Where all counts are the same there is nothing to test only if the settings fix them."""
     claim = {"kind": "below", "by": "us", "text": "t", "rows": ["A"], "than": ["L"]}
 
-    def counts(metric: str, **setting: Any) -> bool:
+    def counts(metric: str, variant: str = "paper", **setting: Any) -> bool:
         entry = artifact(claims={"fewer": {**claim, "metric": metric}}, **setting)
         fewer = entry.spec.claims["fewer"]
-        (part,) = records.parts_at_budget(fewer, entry, "short", BOOK, {})
+        (part,) = records.parts_at_budget(fewer, entry, "short", BOOK, variant, {})
         return part.counts
 
     assert counts("calls")
@@ -590,6 +593,9 @@ def test_counts_of_runs_that_a_target_or_a_clock_ends_are_no_settings() -> None:
     for early in ({"run.until": "loss"}, {"run.cpu_seconds": 1.0}, {"run.seconds": 1.0}):
         assert not counts("calls", set=early)
     assert counts("calls", set={"run.cpu_seconds": None, "run.steps": 3})
+    timed: Any = {"variants": {"paper": {}, "code": {"set": {"run.cpu_seconds": 1.0}}}}
+    assert counts("calls", **timed)  # the other variant's clock ends none of these runs
+    assert not counts("calls", "code", **timed)
 
 
 def test_a_record_compares_ends_that_a_clock_sets_only_of_machines_of_one_speed(

@@ -256,6 +256,29 @@ def test_when_a_run_is_sent_at_once(
     assert library.heard == [({"step": 4, "loss": 1.0, "calls_total": 0}, 4), 1]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("machine a.example login user password k", True),
+        ("machine b.example login user password k", False),
+        ("machine a.example", False),
+        ("machines", False),  # damaged
+        (None, False),
+    ],
+)
+def test_who_has_logged_in_has_a_key(
+    text: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`wandb login` keeps the key in .netrc, and sets no variable."""
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    if text is not None:
+        (tmp_path / "netrc").write_text(text)
+    assert loggers.has_key("https://a.example") == expected
+    monkeypatch.setenv("WANDB_API_KEY", "k")
+    assert loggers.has_key("https://b.example")
+
+
 def test_a_run_that_is_refused_online_goes_on_offline(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

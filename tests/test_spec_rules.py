@@ -49,13 +49,20 @@ def claim(kind: str, **more: Any) -> dict[str, Any]:
     return {"claims": {"c": {"kind": kind, "by": "us", "text": "t", "rows": ["A"], **more}}}
 
 
+def slope(**more: Any) -> dict[str, Any]:
+    """The claims and the rows of a spec that has one on a slope."""
+    changes: dict[str, Any] = {**SLOPE, **more}
+    return {"rows": {**GOOD["rows"], "C": {"method": "bome"}}, **claim("slope", **changes)}
+
+
 def because(**cause: Any) -> dict[str, Any]:
     """The claims of a spec that has one, which fails in the variant paper for this cause."""
     return claim("converges", metric="loss", within=1.0, why={"paper": cause})
 
 
 GRID = {"grid": {"a.lr": [1, 2]}, "select": {"metric": "loss", "best": "lowest"}}
-SLOPE = {"metric": "loss", "against": "kappa", "points": {"A": 1.0, "B": 2.0}, "at_most": 1.0}
+SLOPE = {"metric": "loss", "against": "kappa", "points": {"A": 1.0, "B": 2.0, "C": 3.0},
+         "at_most": 1.0}  # fmt: skip
 
 CANNOT_FAIL: list[dict[str, Any]] = [
     {"kind": "above", "metric": "share", "than": ["B"], "margin": -1.0},
@@ -108,12 +115,12 @@ RIGHT: list[dict[str, Any]] = [
     claim("first", metric="loss", on="calls", than=["B"], value=0.0),
     claim("first", metric="loss", on="calls", than=["B"], gain=0.5),
     claim("slope", metric="loss", against="step", at_least=0.0),
-    claim("slope", **SLOPE),  # what it is held against is no metric
-    claim("slope", **SLOPE, until="x", target=1.0),
-    claim("slope", **SLOPE, until="x", targets={"A": 1.0, "B": 2.0}),
-    claim("slope", **SLOPE, until="x", target=3.0, targets={"A": 1.0}),
-    claim("slope", **SLOPE, over={"A": "B", "B": "A"}),
-    claim("slope", **{**SLOPE, "points": {}, "against": "step"}, until="x", target=1.0),
+    slope(),  # what it is held against is no metric
+    slope(until="x", target=1.0),
+    slope(until="x", targets={"A": 1.0, "B": 2.0, "C": 3.0}),
+    slope(until="x", target=3.0, targets={"A": 1.0}),
+    slope(over={"A": "B", "B": "A", "C": "A"}),
+    slope(points={}, against="step", until="x", target=1.0),
     {"rows": {"A": {"method": "bome"}, "B": {"method": "bome", "only": ["code"]}},
      **claim("above", metric="loss", than=["B"], variants=["code"])},
     {"variants": {"paper": {}},
@@ -154,23 +161,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (claim("first", metric="loss", on="y", than=["B"], value=1.0), "claims.c.on: y: no such"),
     (claim("converges", metric="x", within=1.0, rows=["A", "C"]), "claims.c.rows: C: no such row"),
     (claim("above", metric="x", than=["B", "C"]), "claims.c.rows: C: no such row; there is A, B"),
-    (claim("slope", **{**SLOPE, "points": {"C": 1.0}}), "claims.c.rows: C: no such row"),
-    (claim("slope", **SLOPE, over={"A": "C", "B": "A"}), "claims.c.rows: C: no such row"),
+    (slope(points={"D": 1.0}), "claims.c.rows: D: no such row"),
+    (slope(over={"A": "D", "B": "A", "C": "A"}), "claims.c.rows: D: no such row"),
     ({"rows": {"A": {"method": "bome"}, "B": {"method": "bome", "only": ["code"]}},
       **claim("above", metric="loss", than=["B"])},
      "claims.c.variants: B is not in the variant paper; write variants: for the claim"),
     ({"rows": {"A": {"method": "bome", "published": {"x": {"mean": 1.0}}}},
       **claim("within_published", metric="loss", tolerance=0.5)},
      "claims.c.rows: A has no published value of loss"),
-    (claim("slope", **SLOPE, until="x"), "claims.c.target: when is x reached? ['A', 'B']"),
-    (claim("slope", **SLOPE, until="x", targets={"A": 1.0}),
-     "claims.c.target: when is x reached? ['B']"),
-    (claim("slope", **{**SLOPE, "points": {}, "against": "step"}, until="x"),
-     "claims.c.target: when is x reached?"),
-    (claim("slope", **SLOPE, until="y", target=1.0), "claims.c.on: y: no such metric"),
-    (claim("slope", **{**SLOPE, "points": {}}), "claims.c.on: kappa: no such metric"),
-    (claim("slope", **SLOPE, over={"A": "B"}), "claims.c.over: write one row for each of points:"),
-    (claim("slope", **{**SLOPE, "at_most": None}), "claims.c: write at_least:, at_most: or both"),
+    (slope(until="x"), "claims.c.target: when is x reached? ['A', 'B', 'C']"),
+    (slope(until="x", targets={"A": 1.0}), "claims.c.target: when is x reached? ['B', 'C']"),
+    (slope(points={}, against="step", until="x"), "claims.c.target: when is x reached?"),
+    (slope(until="y", target=1.0), "claims.c.on: y: no such metric"),
+    (slope(points={}), "claims.c.on: kappa: no such metric"),
+    (slope(points={"A": 1.0, "B": 2.0}),
+     "claims.c.points: short has 2 of the 3 different points that a slope takes"),
+    (slope(over={"A": "B"}), "claims.c.over: write one row for each of points:"),
+    (slope(at_most=None), "claims.c: write at_least:, at_most: or both"),
     (claim("between", metric="loss"), "claims.c: write at_least:, at_most: or both"),
     (claim("first", metric="loss", on="calls", than=["B"]), "claims.c: write either value: or"),
     (claim("first", metric="loss", on="calls", than=["B"], value=1.0, gain=0.5),
@@ -360,7 +367,8 @@ def test_the_settings_that_have_a_grid() -> None:
 
 def test_the_names_that_a_claim_needs() -> None:
     def needs(kind: str, **more: Any) -> tuple[list[str], list[str]]:
-        one = spec(**claim(kind, **more)).claims["c"]
+        rows = {**GOOD["rows"], "C": {"method": "bome"}}
+        one = spec(**claim(kind, **more), rows=rows).claims["c"]
         return one.needed_rows, one.metrics
 
     assert needs("converges", metric="loss", within=1.0) == (["A"], ["loss"])
@@ -369,8 +377,8 @@ def test_the_names_that_a_claim_needs() -> None:
     assert close == (["A", "B"], ["loss", "x"])
     first = needs("first", metric="loss", on="calls", than=["B"], value=1.0)
     assert first == (["A", "B"], ["loss", "calls"])
-    over = {"A": "B", "B": "A"}
-    assert needs("slope", **SLOPE, over=over) == (["A", "B"], ["loss"])
+    over = {"A": "B", "B": "A", "C": "A"}
+    assert needs("slope", **SLOPE, over=over) == (["A", "B", "C"], ["loss"])
     assert needs("slope", **SLOPE, until="x", target=1.0)[1] == ["loss", "x"]
     alone = {"metric": "loss", "against": "step", "at_most": 1.0}
     assert needs("slope", **alone) == (["A"], ["loss", "step"])

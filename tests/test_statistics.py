@@ -187,6 +187,36 @@ def test_the_median_is_judged_by_signs() -> None:
     assert judge_values(values[:5], 0.0, INF, median=True).answer == "open"
 
 
+def test_values_that_differ_by_rounding_are_the_same() -> None:
+    """A record keeps nine digits: what a run folder says must not be judged otherwise."""
+    values = [0.25, 0.25, 0.25 + 2**-54]
+    assert judge_values(values, 0.0, INF) == judge_values([0.25] * 3, 0.0, INF)
+    assert judge_values(values, 0.0, INF).answer == "open"
+    assert judge_values([0.25, 0.25, 0.2501], 0.0, INF).answer == "holds"
+
+
+@pytest.mark.parametrize("n", [None, 3])
+def test_the_sign_test_allows_for_the_error_of_what_is_compared(n: int | None) -> None:
+    """Eight of eight lie .012 beyond a bound whose own standard error is .02."""
+    values = [0.022] * 7 + [INF]
+    assert judge_values(values, -0.01, 0.01).answer == "fails"
+    reference = Reference(0.02, n)
+    assert judge_values(values, -0.01, 0.01, reference=reference).answer == "open"
+    far = [0.5] * 8 + [INF]
+    assert judge_values(far, -0.01, 0.01, reference=reference).answer == "fails"
+
+
+def test_the_sign_tests_level_is_shared_with_the_error_of_what_is_compared() -> None:
+    """Half of it is the chance that the bound lies beyond z(.9875) = 2.2414 standard errors."""
+    reference = Reference(0.1)
+    assert sign_test([0.2242] * 8, 0.0, 1, reference) == pytest.approx(2 / 2**8)
+    assert sign_test([0.2241] * 8, 0.0, 1, reference) == 1.0
+    assert sign_test([-0.2242] * 8, 0.0, -1, reference) == pytest.approx(2 / 2**8)
+    wide = Reference(0.1, 3)  # t(.9875) of two degrees of freedom = 6.2053
+    assert sign_test([0.6206] * 8, 0.0, 1, wide) == pytest.approx(2 / 2**8)
+    assert sign_test([0.6205] * 8, 0.0, 1, wide) == 1.0
+
+
 def test_what_is_said_beside_the_answer() -> None:
     """A judgement has a centre, an interval, p-values and n, as far as there are any."""
     assert judge_values([5.0], 0.0, INF) == ("open", 5.0, None, None, None, 1)

@@ -18,10 +18,12 @@ from bench.core.task import Context, Task
 from bench.reproduce import plan as plans
 from bench.reproduce import runner
 from bench.reproduce.points import Point
-from bench.runs import lanes, stop
+from bench.runs import lanes, recording, stop
+from bench.runs.exit_codes import FAILED
 from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.history import read_rows
+from bench.runs.loggers import About, Logger
 from tasks import newsgroups
 from tasks.common import sparse
 from tasks.data.images import Images
@@ -316,6 +318,32 @@ def test_lanes_go_on(
     assert len({note["step"] for note in notes}) == 1
     assert main(*command, parts).code == 0
     same(rows_of(tmp_path / "whole"), rows_of(tmp_path / "parts"))
+
+
+def test_loggers_are_closed_where_one_cannot_begin(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lane's W&B run that nobody closes would go on until the process ends."""
+    said: list[str] = []
+
+    def begin(config: dict[str, Any], about: About) -> Logger:
+        if said:
+            raise RuntimeError("the second has no room")
+        said.append("begun")
+        return Logger(
+            row=lambda row: said.append("row"),
+            close=lambda code: said.append(f"closed with {code}"),
+            end=lambda summary: said.append(summary["reason"]),
+        )
+
+    monkeypatch.setattr(recording, "build", begin)
+    command = (*TOY, *GRID, "algorithm=bome", "run.steps=20", f"run.root={tmp_path}", LANES)
+    assert main(*command).code == 1
+    assert said[0] == "begun"
+    assert "the second has no room" in said[1]
+    assert said[2:] == [f"closed with {FAILED}"]
 
 
 @pytest.mark.parametrize(

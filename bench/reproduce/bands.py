@@ -42,7 +42,7 @@ class MeasuredRun:
 class Band:
     """A group's curves, over the runs that `counted` gives.
 
-    x: axis -> mean over seeds. mean: metric -> mean. reach: metric -> half the width of the 95%
+    mean: metric -> mean over seeds, axes among them. reach: metric -> half the width of the 95%
     interval of the mean; there is none for a single run.
     """
 

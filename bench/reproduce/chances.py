@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from bench.reproduce.statistics import EXACT, RATE, Array, Reference, freedom
+from bench.reproduce.statistics import EXACT, RATE, Array, Reference, are_same, freedom
 
 MOST_SEEDS = 1000  # as many are considered in a search for the number that a claim needs
 # No fewer seeds give the sign test so much more power than `MOST_SEEDS` do. A sign test that draws
@@ -128,7 +128,7 @@ def part_chances(
         return None
     if takes_signs(values, reference, median):
         return sign_chances(values, low, high, n, of)
-    deviation = float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
+    deviation = 0.0 if are_same(values) else float(np.std(values, ddof=1))
     return answer_chances(float(np.mean(values)), deviation, n, low, high, reference, of)
 
 
@@ -136,7 +136,7 @@ def takes_signs(values: Sequence[float], reference: Reference, median: bool) -> 
     """Whether the sign test judges such values, as `judge_values` says."""
     if median or not np.isfinite(values).all():
         return True
-    return reference.se == 0 and len(values) > 0 and float(np.ptp(values)) == 0
+    return reference.se == 0 and len(values) > 0 and are_same(values)
 
 
 def sign_chances(

@@ -13,10 +13,12 @@ from bench.reproduce.claim_kinds import (
     Converges,
     DoesNotConverge,
     Order,
+    Slope,
     WithinPublished,
 )
+from bench.reproduce.claims_at import points_at_budget
 from bench.reproduce.specs import COUNT_METRIC, IN_EVERY_ROW, PEAK_MEMORY, Metric, Spec
-from bench.reproduce.statistics import FEWEST_SIGNS
+from bench.reproduce.statistics import FEWEST_POINTS, FEWEST_SIGNS
 
 
 class Fault(NamedTuple):
@@ -38,6 +40,14 @@ def find_fault(claim: AnyClaim, spec: Spec, metric: Callable[[str], Metric]) -> 
         return Fault("", "it cannot fail, as no value lies outside its bounds: write closer ones")
     fewest = FEWEST_SIGNS if claim.median else 2
     for budget in claim.budgets:
+        if isinstance(claim, Slope) and claim.points and budget in spec.budgets:
+            different = set(points_at_budget(claim, spec, budget).values())
+            if len(different) < FEWEST_POINTS:
+                return Fault(
+                    "points",
+                    f"{budget} has {len(different)} of the {FEWEST_POINTS} different points that "
+                    f"a slope takes: leave {budget} out of budgets:, or add points",
+                )
         scale = spec.budgets.get(budget)
         n = scale.seeds_of(claim.needed_rows) if scale else fewest
         if n < fewest:

@@ -293,8 +293,8 @@ def part_sources(claim: AnyClaim) -> list[tuple[str, tuple[str, ...]]]:
 def log_growth(run: Run, metric: str) -> float:
     """log10 of |last / first| of a metric; infinite for a run that failed.
 
-    nan if either is not there, or if the first value is zero or not finite: no ratio to it says
-    how much the metric has grown.
+    It is infinite too for a run without a history. nan if either value is not there, or if the
+    first one is zero or not finite: no ratio to it says how much the metric has grown.
     """
     if run.failed or not run.history:
         return math.inf
@@ -318,7 +318,7 @@ def judge_parts(parts: Sequence[ClaimPart]) -> Verdict:
         for p in parts
     ]  # fmt: skip
     pairs = list(zip(parts, results))
-    details = [statistic_line(p, r) for p, r in pairs]
+    details = [statistic_line(p, r, r.p) for p, r in pairs]
     waiting = [(p, r) for p, r in pairs if len(p.values) < p.expected]
     failing = [(p, r) for p, r in pairs if r.answer == "fails" and len(p.values) >= p.expected]
     open_ones = [(p, r) for p, r in pairs if r.answer == "open"]
@@ -330,10 +330,10 @@ def judge_parts(parts: Sequence[ClaimPart]) -> Verdict:
         word, deciding = "not run", waiting
     elif open_ones:
         word, deciding = "not enough runs", open_ones
-    tightest = min(deciding, key=lambda pair: margin_inside(*pair))
-    n = min(r.n for _, r in pairs)
-    line = statistic_line(*tightest)
-    return Verdict(word=word, n=n, p=claim_p(results), statistic=line, details=details)
+    part, result = min(deciding, key=lambda pair: margin_inside(*pair))
+    n, p = min(r.n for _, r in pairs), claim_p(results)
+    line = statistic_line(part, result, p if word in ("holds", "fails") else result.p)
+    return Verdict(word=word, n=n, p=p, statistic=line, details=details)
 
 
 def claim_p(results: Sequence[statistics.Judgement]) -> float | None:
@@ -359,8 +359,11 @@ def margin_inside(part: ClaimPart, result: statistics.Judgement) -> float:
     return min((g for g in gaps if not math.isnan(g)), default=math.inf)
 
 
-def statistic_line(part: ClaimPart, result: statistics.Judgement) -> str:
-    """A part and its judgement in one line: mean, interval, bounds, p-value, n."""
+def statistic_line(part: ClaimPart, result: statistics.Judgement, p: float | None) -> str:
+    """A part and its judgement in one line: mean, interval, bounds, p-value, n.
+
+    p: that of the part, or of the whole claim where the part decides it.
+    """
     if not part.values:
         return f"{part.what}: no runs"
     bounds = []
@@ -371,8 +374,7 @@ def statistic_line(part: ClaimPart, result: statistics.Judgement) -> str:
     interval = ""
     if result.interval is not None and result.interval[0] != result.interval[1]:
         interval = f" [{format_number(result.interval[0])}, {format_number(result.interval[1])}]"
-    p = f", p = {result.p:.2g}" if result.p is not None else ""
+    tested = f", p = {p:.2g}" if p is not None else ""
     asked = " and ".join(bounds)
-    return (
-        f"{part.what} = {format_number(result.centre)}{interval}, asked {asked}{p}, n = {result.n}"
-    )
+    centre = format_number(result.centre)
+    return f"{part.what} = {centre}{interval}, asked {asked}{tested}, n = {result.n}"

@@ -98,7 +98,7 @@ def list_(
         return
     from bench.reproduce import listing
 
-    recorded = read_records(book, results)
+    recorded = read_records(book, results, with_histories=False)
     for line in listing.list_artifacts(artifacts, book, root, recorded, out.width):
         out.print(Text(line))
     for line in listing.list_remarks(artifacts, recorded, out.width):

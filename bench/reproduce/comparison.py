@@ -15,7 +15,9 @@ from bench.reproduce import claims, records
 from bench.reproduce.circumstances import circumstances
 from bench.reproduce.claim_kinds import AnyClaim, Below, Slope
 from bench.reproduce.claims import is_count
+from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.plan import TIMES, Plan, PlannedRow, Run, run_status
+from bench.reproduce.points import CLOCKS
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.rejudging import can_measure, is_same_claim, judged_runs
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
@@ -24,7 +26,6 @@ RELATIVE = 1e-6  # the difference of equal values: sums in another order give ot
 ROUNDING = 5e-9  # the fraction of a final that is lost, at most, by keeping nine digits of it
 OF_HISTORIES = 1e-5  # logarithms and slopes of the seven digits that are kept differ by so much
 OF_THE_MACHINE = (*TIMES, "amortised_seconds", PEAK_MEMORY)  # these differ on every machine
-CLOCKS = tuple(f"run.{name}" for name in TIMES)  # settings that let the clock end a run
 LINES = 10  # how many values that differ are shown for an artifact
 
 # outcomes of a value, in the words of the last line that is printed
@@ -85,18 +86,18 @@ def compare_claims(
     for variant in variants:
         rows, runs = old.rows.get(variant, {}), judged_runs(old, artifact, variant)
         kept = old.claims.get(variant, {})
-        today = records.claims_at(artifact.spec, variant, old.budget)
+        today = claims_at(artifact.spec, variant, old.budget)
         for key in {**today, **kept}:
             where = f"{artifact.id} {old.budget} {variant} claim {key}"
             entry, claim = kept.get(key), today.get(key)
             if entry is None or claim is None or not is_same_claim(claim, entry.claim):
                 yield ComparedValue(where, "another claim by the spec", "as it was", DIFFERS)
                 continue
-            claim = records.claim_at_budget(claim, artifact.spec, old.budget)
+            claim = claim_at_budget(claim, artifact.spec, old.budget)
             made_of = claims.part_sources(claim)
             known = can_measure(claim, runs)
             parts = records.parts_at_budget(
-                claim, artifact, old.budget, book, runs if known else {}
+                claim, artifact, old.budget, book, variant, runs if known else {}
             )
             if len(parts) != len(entry.parts):
                 yield ComparedValue(where, f"{len(parts)} parts", str(len(entry.parts)), DIFFERS)

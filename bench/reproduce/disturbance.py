@@ -1,9 +1,9 @@
 """Runs that a claim cannot compare, as machines have a part in them: to be made again on one."""
 
 from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.claims_at import claims_at
 from bench.reproduce.plan import Plan, Run, seeds
 from bench.reproduce.points import ends_by_clock
-from bench.reproduce.records import claims_at
 from bench.reproduce.timing import (
     by_seed,
     compares_ends,

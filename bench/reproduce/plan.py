@@ -1,6 +1,7 @@
 """Which runs an artifact takes, what their names are, and which of them are there."""
 
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -382,7 +383,7 @@ def choose_point(tried: tuple[Run, ...], select: Select | None) -> Point | None:
     if any(run.summary is None for run in tried) or select is None:
         return None
     done = [(run.last(select.metric), run) for run in tried if run.done]
-    values = [(found, run) for found, run in done if found is not None]
+    values = [(found, run) for found, run in done if found is not None and math.isfinite(found)]
     if not values:
         return tried[0].planned.point
     sign = -1 if select.best == "highest" else 1

@@ -15,7 +15,7 @@ from bench.reproduce.plan import seeds
 from bench.reproduce.records import ClaimRecord, Verdicts
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
-from bench.reproduce.statistics import FEWEST_SIGNS
+from bench.reproduce.statistics import FEWEST_SIGNS, are_same
 
 KINDS = ("close", "within_published")  # of claims with two bounds, between which the truth may lie
 FEWEST_VALUES = 3  # from which a deviation is taken
@@ -56,7 +56,7 @@ def claim_power(entry: ClaimRecord, n: int) -> Power | None:
 
 def part_power(part: ClaimPart, n: int) -> Power:
     """The power of one part, whose values are finite, with n seeds."""
-    deviation = float(np.std(part.values, ddof=1))
+    deviation = 0.0 if are_same(part.values) else float(np.std(part.values, ddof=1))
     if deviation == 0 and part.extra_se == 0:  # equal values are left to the sign test
         return Power(float(n >= FEWEST_SIGNS), n, FEWEST_SIGNS)
     within = (part.high - part.low) / 2

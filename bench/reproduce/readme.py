@@ -130,7 +130,7 @@ def errors_sentence(found: Iterable[Finding]) -> str:
         for entry in listed
         for group in entry.verdicts.values()
         for key, claim in group.items()
-        if claim.verdict.p is not None
+        if claim.verdict.p is not None and claim.verdict.word != "not run"
     ]
     if not tested:
         return ""

@@ -21,7 +21,8 @@ from bench.reproduce.circumstances import (
     join_known,
     stages,
 )
-from bench.reproduce.claim_kinds import AnyClaim, Slope
+from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.curves import first_ended
 from bench.reproduce.histories import (
     History,
@@ -35,7 +36,7 @@ from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
 from bench.reproduce.points import Point, ends_by_clock, points
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
-from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, Spec, final_metrics
+from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, final_metrics
 from bench.reproduce.spending import Seconds, spent_seconds
 from bench.reproduce.timing import pace
 from bench.runs.files import is_number, read_small, write_whole
@@ -282,7 +283,7 @@ def judge_claims(plan: Plan, book: Book) -> Verdicts:
         runs = {row.name: row.runs for row in plan.rows if row.variant == variant}
         found[variant] = {}
         for key, claim in claims_at(spec, variant, plan.budget).items():
-            parts = parts_at_budget(claim, plan.artifact, plan.budget, book, runs)
+            parts = parts_at_budget(claim, plan.artifact, plan.budget, book, variant, runs)
             found[variant][key] = ClaimRecord(
                 claim=claim.model_dump(mode="json"),
                 parts=parts,
@@ -291,29 +292,22 @@ def judge_claims(plan: Plan, book: Book) -> Verdicts:
     return found
 
 
-def claims_at(spec: Spec, variant: str, budget: Budget) -> dict[str, AnyClaim]:
-    """The claims that a spec has for a variant at a budget, by their keys.
-
-    A claim about a row that the budget does not have is not judged there.
-    """
-    return {
-        key: claim
-        for key, claim in spec.claims.items()
-        if variant in claim.variants
-        and budget in claim.budgets
-        and (isinstance(claim, Slope) or all(budget in spec.rows[r].at for r in claim.needed_rows))
-    }
-
-
 def parts_at_budget(
-    claim: AnyClaim, artifact: Artifact, budget: Budget, book: Book, runs: RunsOfRows
+    claim: AnyClaim,
+    artifact: Artifact,
+    budget: Budget,
+    book: Book,
+    variant: str,
+    runs: RunsOfRows,
 ) -> list[claims.ClaimPart]:
     """A claim's parts at a budget, from the seeds that all of its rows have.
 
-    runs: one variant's runs.
+    runs: the variant's.
     """
     spec, judged = artifact.spec, seeds(artifact, budget, claim.needed_rows)
-    of_claim = [p for p in points(spec, book, budget) if p.row in claim.needed_rows]
+    of_claim = [
+        p for p in points(spec, book, budget) if p.variant == variant and p.row in claim.needed_rows
+    ]
     by_clock = any(map(ends_by_clock, of_claim))
     parts = claims.claim_parts(
         claim_at_budget(claim, spec, budget),
@@ -334,15 +328,6 @@ def ends_at_target(point: Point) -> bool:
     return dict(point.settings).get("run.until") is not None
 
 
-def claim_at_budget(claim: AnyClaim, spec: Spec, budget: Budget) -> AnyClaim:
-    """The claim without those points of a slope whose rows this budget does not have."""
-    if not isinstance(claim, Slope):
-        return claim
-    points = {row: at for row, at in claim.points.items() if budget in spec.rows[row].at}
-    over = {row: other for row, other in claim.over.items() if row in points}
-    return claim.model_copy(update={"points": points, "over": over})
-
-
 def record_path(artifact: str, budget: str, results: Path = RESULTS) -> Path:
     """The file of an artifact's record at a budget: a package's own, unless `results` is given."""
     return results_of(artifact, results, RESULTS) / artifact / f"{budget}.json"
@@ -361,14 +346,21 @@ def write_record(found: Record, results: Path = RESULTS) -> Path:
     return file
 
 
-def read_record(artifact: str, budget: str, results: Path = RESULTS) -> Record | None:
-    """The record, or None if there is none; raises BadSetting if it is damaged."""
+def read_record(
+    artifact: str, budget: str, results: Path = RESULTS, with_histories: bool = True
+) -> Record | None:
+    """The record, or None if there is none; raises BadSetting if it is damaged.
+
+    with_histories: whether to read the histories of its runs, which takes most of the time.
+    """
     file = readable(f"{artifact}/{budget}.json", results_of(artifact, results, RESULTS))
     if not file.is_file():
         return None
     try:
         found = Record.model_validate_json(read_small(file, MOST_BYTES))
-        histories = read_histories(histories_path(file), found.histories_digest)
+        histories = {}
+        if with_histories:
+            histories = read_histories(histories_path(file), found.histories_digest)
         return found.model_copy(update={"histories": histories, "histories_digest": ""})
     except ValidationError as error:
         first = error.errors()[0]

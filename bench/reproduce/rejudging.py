@@ -6,17 +6,10 @@ from typing import Any
 from bench.reproduce import claims
 from bench.reproduce.claim_kinds import AnyClaim
 from bench.reproduce.claims import ClaimPart, Verdict
+from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.plan import Run, seeds
 from bench.reproduce.recorded import have_histories, recorded_runs
-from bench.reproduce.records import (
-    WORDING,
-    ClaimRecord,
-    Record,
-    Verdicts,
-    claim_at_budget,
-    claims_at,
-    parts_at_budget,
-)
+from bench.reproduce.records import WORDING, ClaimRecord, Record, Verdicts, parts_at_budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import Artifact, Book
 
@@ -40,7 +33,8 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
             asked = len(seeds(artifact, old.budget, claim.needed_rows))
             n = min(asked, max(len(runs.get(name, ())) for name in claim.needed_rows))
             known = can_measure(claim_at_budget(claim, spec, old.budget), runs)
-            parts = parts_at_budget(claim, artifact, old.budget, book, runs if known else {})
+            of_runs = runs if known else {}
+            parts = parts_at_budget(claim, artifact, old.budget, book, variant, of_runs)
             if kept is not None and len(kept.parts) != len(parts):
                 kept = None
             if not known and kept is not None and is_same_claim(claim, kept.claim):

@@ -1,6 +1,7 @@
 """The commands of `reproduce` that are about runs: which an artifact takes, and making them."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -42,7 +43,7 @@ def plan(
             out.print(f"{plans.run_status(run):9}{run.planned.line}", soft_wrap=True)
         counts = Counter(plans.run_status(run) for run in plan.runs)
         later = f", {plan.later} more once grid points are chosen" if plan.later else ""
-        recorded = read_records(book, results)
+        recorded = read_records(book, results, with_histories=False)
         startup = durations.mean_startup(recorded.values())
         record = recorded.get((artifact.id, budget.value))
         cost = durations.describe_cost(artifact, budget.value, record, startup)
@@ -68,6 +69,14 @@ def run(
     ] = None,
     minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
     partition: Annotated[str | None, typer.Option(help="SLURM's partition")] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of a SLURM job")] = 0,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTION=VALUE",
+            help="another option of a SLURM job, such as account=ABC; may be given again",
+        ),
+    ] = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="also make runs again whose code has changed")
     ] = False,
@@ -111,8 +120,13 @@ def run(
     if disturbed and jobs not in (None, 1):
         raise BadSetting(f"--jobs {jobs}: runs disturb each other: write --jobs 1 with --disturbed")
     at_once = 1 if disturbed else jobs
+    options = sbatch_options(sbatch or [])
     if launcher == LauncherName.slurm:
-        start = slurm(partition=partition, minutes=minutes, at_once=at_once or 64)
+        start = slurm(
+            partition=partition, minutes=minutes, at_once=at_once or 64, gpus=gpus, options=options
+        )
+    elif partition or gpus or options:
+        raise BadSetting("--partition, --gpus, --sbatch: write --launcher slurm with them")
     else:
         start = local(workers=at_once)
     choice = Choice(tuple(rows or ()), variant.value if variant else None, seeds)
@@ -127,3 +141,12 @@ def run(
             )
             failed |= print_outcome(plan, book, choice)
     raise typer.Exit(FAILED if failed else OK)
+
+
+def sbatch_options(given: Iterable[str]) -> dict[str, str]:
+    """What --sbatch says, by option; raises BadSetting unless each is OPTION=VALUE."""
+    pairs = [word.partition("=") for word in given]
+    for option, equals, value in pairs:
+        if not (option and equals and value):
+            raise BadSetting(f"--sbatch {option}{equals}: write OPTION=VALUE, such as account=ABC")
+    return {option: value for option, _, value in pairs}

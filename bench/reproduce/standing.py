@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from bench.reproduce.records import Record, Verdicts
 
 
-def read_records(book: Book, results: Path) -> "dict[tuple[str, str], Record]":
+def read_records(
+    book: Book, results: Path, with_histories: bool = True
+) -> "dict[tuple[str, str], Record]":
     """Every record that is there, by the artifact's id and the budget.
 
-    Raises BadSetting if a record is damaged.
+    with_histories: whether to read those of the runs too. Raises BadSetting if a record is damaged.
     """
     from bench.reproduce import records
 
@@ -27,7 +29,7 @@ def read_records(book: Book, results: Path) -> "dict[tuple[str, str], Record]":
         (artifact.id, budget): found
         for artifact in book.artifacts.values()
         for budget in artifact.spec.budgets
-        if (found := records.read_record(artifact.id, budget, results)) is not None
+        if (found := records.read_record(artifact.id, budget, results, with_histories)) is not None
     }
 
 

@@ -15,6 +15,8 @@ import numpy as np
 LEVEL = 0.95
 RATE = (1 - LEVEL) / 2  # the probability of a wrong verdict, at most
 FEWEST_SIGNS = 6  # with fewer values the sign test decides nothing: 1 / 2^5 is more than RATE
+FEWEST_POINTS = 3  # with fewer different points there is no slope
+ROUNDING = 1e-9  # values this close, in their own size, are the same: a record keeps nine digits
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Answer = Literal["holds", "fails", "open"]
 
@@ -76,7 +78,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     n, mean = len(values), float(np.mean(values))
     if n < 2 or not np.isfinite(values).all():
         return Estimate(mean, None, n, None, None)
-    if np.ptp(values) == 0:  # the mean may be rounded, and the values then seem to have a spread
+    if are_same(values):  # the mean may be rounded, and the values then seem to have a spread
         return Estimate(values[0], 0.0, n, values[0], values[0])
     return Estimate(mean, standard_error(values)[0], n, *student_interval(values, LEVEL))
 
@@ -140,9 +142,9 @@ def judge_values(
 
     The test is Student's. The sign test takes its place where Student's would be wrong: if a value
     is not finite, which is a run that diverged or a cost that was never reached; if all values are
-    the same; and with `median`. It judges the median, and decides nothing with fewer than
-    `FEWEST_SIGNS` values. A value that is nan, such as the order of two runs that both missed the
-    target, speaks for no answer. Fewer than two values decide nothing.
+    the same but for rounding; and with `median`. It judges the median, and decides nothing with
+    fewer than `FEWEST_SIGNS` values. A value that is nan, such as the order of two runs that both
+    missed the target, speaks for no answer. Fewer than two values decide nothing.
 
     of: the number of statements that the claim is made of. One of many statements fails only at
     the level divided by their number (Bonferroni); for all of them to hold no correction is needed.
@@ -151,7 +153,7 @@ def judge_values(
     """
     n = len(values)
     finite = n > 0 and bool(np.isfinite(values).all())
-    same = finite and float(np.ptp(values)) == 0
+    same = finite and are_same(values)
     signs = median or not finite or (same and reference.se == 0)
     centre = middle(values) if signs else float(np.mean(values))
     if n < 2 or not (math.isfinite(low) or math.isfinite(high)):
@@ -160,7 +162,7 @@ def judge_values(
         inside = low <= values[0] <= high
         certain = (0.0, 1.0) if inside else (1.0, 0.0)
         return Judgement("holds" if inside else "fails", centre, (centre, centre), *certain, n)
-    test = sign_test if signs else partial(student_test, reference=reference)
+    test = partial(sign_test if signs else student_test, reference=reference)
     bounds = [(b, side) for b, side in ((low, 1), (high, -1)) if math.isfinite(b)]
     p_inside = max(test(values, bound, side) for bound, side in bounds)
     p_outside = min(test(values, bound, -side) for bound, side in bounds) * len(bounds) * of
@@ -188,15 +190,28 @@ def student_test(
     return float(stdtr(degrees, -side * (float(np.mean(values)) - bound) / se))
 
 
-def sign_test(values: Sequence[float], bound: float, side: int) -> float:
+def sign_test(
+    values: Sequence[float], bound: float, side: int, reference: Reference = EXACT
+) -> float:
     """The p-value of the one-sided sign test that the median is above the bound (side 1) or below.
 
-    A value on the bound, or one that is nan, counts as being on the other side.
+    A value on the bound, or one that is nan, counts as being on the other side. reference: how
+    certain the bound is. If it is not exact, half of `RATE` goes to the chance that the bound lies
+    farther than its error reaches, and the test has the other half.
     """
-    from scipy.special import bdtrc  # of the binomial distribution; scipy.stats is slow
+    from scipy.special import bdtrc, stdtrit  # scipy.stats is slow
 
+    if reference.se:
+        degrees = math.inf if reference.n is None else max(1, reference.n - 1)
+        bound += side * float(stdtrit(degrees, 1 - RATE / 2)) * reference.se
     beyond = sum(1 for value in values if side * (value - bound) > 0)
-    return float(bdtrc(beyond - 1, len(values), 0.5)) if beyond else 1.0
+    p = float(bdtrc(beyond - 1, len(values), 0.5)) if beyond else 1.0
+    return min(1.0, 2 * p) if reference.se else p
+
+
+def are_same(values: Sequence[float]) -> bool:
+    """Whether finite values differ by no more than rounding."""
+    return float(np.ptp(values)) <= ROUNDING * float(np.max(np.abs(values)))
 
 
 def middle(values: Sequence[float]) -> float:
@@ -255,11 +270,12 @@ def welch_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float
 def loglog_slope(x: Sequence[float], y: Sequence[float]) -> float:
     """The slope of the least-squares line through the points (log x, log y).
 
-    Points that are not positive and finite are left out; nan if fewer than three different x stay.
+    Points that are not positive and finite are left out; nan if fewer than `FEWEST_POINTS`
+    different x stay.
     """
     from scipy import stats
 
     pairs = [(a, b) for a, b in zip(x, y) if 0 < a < math.inf and 0 < b < math.inf]
-    if len({a for a, _ in pairs}) < 3:
+    if len({a for a, _ in pairs}) < FEWEST_POINTS:
         return math.nan
     return float(stats.linregress(*np.log(np.array(pairs)).T).slope)

@@ -1,5 +1,6 @@
 """A record's tables as rows of cells, which pages, Markdown and LaTeX print alike."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.reproduce.claim_kinds import describe_author, describe_cause
@@ -45,10 +46,10 @@ def column_head(metric: Metric) -> str:
 
 def done_values(row: RowRecord, name: str) -> list[float]:
     """A metric's last values of the runs that are done; "calls" is the sum of all oracle calls."""
+    columns = [row.finals[key] for key in row.finals if key.startswith("calls/")]
+    values: Sequence[float | None] = row.finals.get(name, [])
     if name == "calls":
-        parts = [done_values(row, key) for key in row.finals if key.startswith("calls/")]
-        return [sum(values) for values in zip(*parts)]
-    values = row.finals.get(name, [])
+        values = [None if None in calls else sum(calls) for calls in zip(*columns)]
     return [v for v, s in zip(values, row.status) if s == "done" and v is not None]
 
 
@@ -278,8 +279,9 @@ def claims_table(artifact: Artifact, record: Record) -> CellTable:
     note = (
         "A claim holds if a one-sided test says at 2.5% that the mean of the values, paired over "
         "seeds, lies inside what is asked, and fails if one says that it lies outside (Bonferroni "
-        "for one of many). The test is Student's; where values are equal or not finite it is the "
-        "sign test, of the median."
+        "for one of many). The test is Student's; where values are equal or not finite, and where "
+        "the claim is about the median, it is the sign test. Counts that the settings fix, and "
+        "that are the same at all seeds, need no test."
     )
     head = ["verdict", "claim", "by", "variant", "statistic", "why"]
     return CellTable("Claims", head, rows, note)

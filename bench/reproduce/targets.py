@@ -32,7 +32,7 @@ def costs_to_target(
 
     runs: row -> its runs, one for each seed. A run that ended before the target may have reached it
     later: all that is known is that it takes more than was spent. The cost is infinite for a run
-    that failed, and nan where it is not known: for a run without both metrics.
+    that failed before the target, and nan where it is not known: for a run without both metrics.
     """
     rows = [*claim.rows, *claim.than]
     compared = [run for row in rows for run in runs.get(row, ()) if run.summary is not None]

@@ -53,7 +53,7 @@ def unlike_seeds(claim: AnyClaim, runs: RunsOfRows, by_clock: bool) -> set[int]:
 def by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
     """The runs that have ended, by their seeds.
 
-    Runs that failed are left out: they never reach a target, whatever time they took.
+    Runs that failed are left out: hardly any of them reaches a target, whatever time it took.
     """
     found: dict[int, list[Run]] = {}
     for run in runs:

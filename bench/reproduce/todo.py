@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bench.reproduce import chances, records
 from bench.reproduce.claims import VerdictWord
+from bench.reproduce.claims_at import claims_at
 from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration
 from bench.reproduce.plan import Names, Plan, PlannedRow, make_plan
@@ -121,7 +122,7 @@ def open_claims(
     old = recorded[artifact.id, budget]
     no_gpu = "gpu" in artifact.spec.budgets and (artifact.id, "gpu") not in recorded
     for variant, group in rejudge(old, artifact, book).items():
-        at_gpu = records.claims_at(artifact.spec, variant, "gpu")
+        at_gpu = claims_at(artifact.spec, variant, "gpu")
         for key, entry in group.items():
             if entry.verdict.word != "not enough runs":
                 continue

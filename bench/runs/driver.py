@@ -143,8 +143,8 @@ def drive(
     settings, names = runs[0].config["run"], [run.folder.name for run in runs]
     for run in runs:
         prepare_folder(run, names if len(runs) > 1 else ())
-    recordings = [Recording(run, shown) for run in runs]
-    going = dict(enumerate(recordings))
+    recordings: list[Recording] = []
+    going: dict[int, Recording] = {}
 
     def end_run(k: int, end: Standing | Diverged) -> None:
         del going[k]
@@ -157,6 +157,9 @@ def drive(
             recording.leave(status, reason, code, tell)
 
     try:
+        for k, run in enumerate(runs):  # where one cannot begin, those before it are closed
+            going[k] = Recording(run, shown)
+            recordings.append(going[k])
         with ExitStack() as bars, stop.postpone():
             for recording in recordings:
                 if recording.screen:

@@ -1,5 +1,6 @@
 """Loggers, which get a run's rows besides its own history; one of them is Weights & Biases."""
 
+import netrc
 import os
 import shutil
 import socket
@@ -78,17 +79,17 @@ def wandb(
     Because of the id, a run that goes on is the same W&B run. It sends all rows again that W&B
     lacks, since a killed process loses its last ones.
 
-    mode: "auto" is online if WANDB_API_KEY is set and the host answers within two seconds (W&B
-    itself would wait for minutes), otherwise offline. Files go to <run folder>/wandb. If the
-    network fails later, the run goes on: scripts/wandb_sync.sh sends from the disk what was not
-    sent.
+    mode: "auto" is online if there is a key, in WANDB_API_KEY or from `wandb login`, and the host
+    answers within two seconds (W&B itself would wait for minutes), otherwise offline. Files go to
+    <run folder>/wandb. If the network fails later, the run goes on: scripts/wandb_sync.sh sends
+    from the disk what was not sent.
     """
     import wandb as library
 
     task, algorithm, key = about.name.split("/")
     host = library.Settings().base_url
     if mode == "auto":
-        online = bool(os.environ.get("WANDB_API_KEY")) and answers(host)
+        online = has_key(host) and answers(host)
         chosen: Literal["online", "offline"] = "online" if online else "offline"
     else:
         chosen = mode
@@ -265,6 +266,18 @@ def mirror(
             tell(f"not all was sent within {within:g} s")
 
     return Logger(row, close, keep)
+
+
+def has_key(url: str) -> bool:
+    """Whether W&B has a key for this host: in WANDB_API_KEY, or in ~/.netrc from `wandb login`."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        kept = netrc.netrc(os.environ.get("NETRC"))
+    except (OSError, netrc.NetrcParseError):
+        return False
+    _, _, key = kept.hosts.get(urlsplit(url).netloc, ("", "", ""))
+    return bool(key)
 
 
 def answers(url: str, within: float = 2.0) -> bool:

@@ -26,7 +26,6 @@ class Recording:
     def __init__(self, run: OpenRun, shown: bool):
         """shown: whether there is a progress bar, on a terminal."""
         self.run, self.settings = run, run.config["run"]
-        self.history = run.folder.rows()
         done = 0 if run.fresh else run.start.step
         steps, metric = self.settings["steps"], run.task.metric
         self.screen = None
@@ -47,6 +46,7 @@ class Recording:
             run.folder.name, run.config, run.folder.path, metric, rows, environment, alone=shown
         )
         self.logger: Logger = build(run.config["logger"], about)
+        self.history = run.folder.rows()  # last: nobody closes that of a run that cannot begin
         # None: the run's times tell nothing, as part of it was made before, or as one of many lanes
         alone = run.fresh and not shares_time(environment)
         self.pace = machine.pace() if alone else None

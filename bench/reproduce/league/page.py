@@ -262,16 +262,22 @@ def task_phrase(method: str, work: Array, unit: str) -> str:
 
 
 def failures_text(board: Board) -> str:
-    """A line for each method with runs that failed, with the first reason; and what is left out."""
+    """A line for each method with runs that failed, and why; and the entries that are left out.
+
+    The reason is that of the first scored run that failed. An entry has the reasons of all trials
+    together, so that all of them are shown where only trials failed.
+    """
     lines = []
     for method, tasks in board.entries.items():
         for task, found in tasks.items():
             statuses = [*found.trials.status, *(row.status for row in found.runs)]
             bad = sum(status in ("failed", "killed") for status in statuses)
             if bad:
-                reasons = [*found.trials.reasons, *(row.reason for row in found.runs)]
-                first = next(reason for reason in reasons if reason)
-                lines.append(f"- `{method}` on `{task}`: {bad} runs: {first}")
+                own = [row.reason for row in found.runs if row.status in ("failed", "killed")]
+                reasons = own[:1] or found.trials.reasons
+                lines.append(
+                    f"- `{method}` on `{task}`: {bad} runs: {'; '.join(map(str, reasons))}"
+                )
     lines += [f"- {line}" for line in board.left_out]
     if not lines:
         return ""
