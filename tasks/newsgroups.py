@@ -211,11 +211,11 @@ def divide_corpus(
     test and val2 in the same way.
 
     scikit-learn's train_test_split does it under numpy's seed + 1, so that seed 0 is the split of
-    the released BOME.
+    the released BOME. numpy has seeds below 2^32; larger ones begin at 0 again.
     """
     from sklearn.model_selection import train_test_split
 
-    state = np.random.RandomState(seed + 1)
+    state = np.random.RandomState((seed + 1) % 2**32)
 
     def halves(documents: WordCounts) -> list[Documents]:
         numbers = np.arange(len(documents.classes))

@@ -125,8 +125,8 @@ def sampled_quadratic(
     """x in R^p, y in R^q; n rows of g and m of f.
 
     mu: the least eigenvalue of the lower level, whose largest is 1, so that its condition number is
-    1 / mu. cross: the largest singular value of both mixed parts; the smallest is mu. instance:
-    names the data, which the run's seed does not change.
+    1 / mu. cross: the singular values of both mixed parts lie between mu and cross. instance: names
+    the data, which the run's seed does not change.
 
     Raises BadSetting for mu = 0, for fewer rows than variables, and where none of 20 draws gives a
     problem whose value function is strictly convex.

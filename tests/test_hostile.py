@@ -756,6 +756,24 @@ def test_a_foreign_spec_is_refused_in_one_line(
     assert "evil_package" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("data.root='~nosuch/x'", "run.steps=1"), "data.root=~nosuch/x: "),
+        (("-m", "run.root='~nosuch/x'", "seed=0,1", "run.steps=1"), "run.root"),
+        (("task=split_cifar", "algorithm=er"), "run.steps: the stream ends; write run.steps=36"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_step(
+    arguments: tuple[str, ...], word: str, main: Main, tmp_path: Path
+) -> None:
+    said = main(*arguments)
+    assert said.code == 2, said
+    assert len(said.err.splitlines()) == 1, said.err
+    assert word in said.err
+    assert not list((tmp_path / "runs").rglob("history.jsonl"))
+
+
 def test_a_partition_is_one_word_for_reproduce_too(reproduce: Main) -> None:
     slurm = ("--launcher", "slurm", "--partition", "x\ntouch y")
     said = reproduce("run", "mine/toy", "--budget", "smoke", *slurm)

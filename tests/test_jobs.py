@@ -399,3 +399,25 @@ def test_a_job_goes_to_another_process(folder: RunFolder) -> None:
     """A job is the same in another process, with its folder and its lanes."""
     one = job(folder)._replace(others=(job(folder, "other"),), log=folder.root / "log")
     assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("status", "run", "expected"),
+    [
+        ("preempted", {}, LOST),
+        ("failed", {"retry_failed": True}, LOST),
+        ("failed", {"retry_failed": False}, RunState("failed", "why")),  # it is not tried again
+    ],
+)
+def test_what_an_earlier_attempt_left_is_not_what_became_of_this_one(
+    status: str, run: Config, expected: RunState, folder: RunFolder
+) -> None:
+    """A process that is killed while it imports leaves the note of the attempt before."""
+    begin(folder)
+    folder.leave(status, "why")
+    left = (folder.path / "status.json").stat().st_mtime_ns
+    now = job(folder, **run)._replace(since=left + 1)
+    assert now.state() == RunState(status, "why")  # the job has not begun yet
+    now.note.write_text("")
+    assert now.state() == expected
+    assert now._replace(since=left).state() == RunState(status, "why")  # of this attempt

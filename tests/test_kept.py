@@ -1,5 +1,6 @@
 """What is made of data sets and kept in files."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,19 @@ def test_a_kept_file_cannot_run_anything(tmp_path: Path) -> None:
     torch.save(Payload(tmp_path / "executed"), file)
     assert given(Context(data_root=tmp_path), 1.0).tolist() == [1.0]
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_full_disk_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing half-written stays."""
+
+    def full(self: Path, content: bytes) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for value in (1.0, 2.0):
+        assert given(Context(data_root=tmp_path), value).tolist() == [value]
+    assert list((tmp_path / "derived").iterdir()) == []
 
 
 def test_a_data_root_that_cannot_be_written_to_costs_time_only(tmp_path: Path) -> None:

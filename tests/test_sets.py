@@ -11,6 +11,7 @@ from torch import Tensor
 from bench.core.draw import generator
 from bench.core.settings import BadSetting
 from bench.core.task import Set
+from bench.numerics.packing import packed_set, packing
 from bench.numerics.sets import box, l1_ball, l2_ball, nuclear_ball, simplex, spanning_trees
 from bench.numerics.singular import top_singular
 
@@ -155,6 +156,21 @@ def test_the_nuclear_balls_oracle_is_as_accurate_as_it_must_be(accuracy: float) 
         torch.testing.assert_close(lmo(slope, accuracy), -radius * torch.outer(u, v))
         assert float((slope * lmo(slope, accuracy)).sum()) <= -radius + accuracy
         assert torch.equal(lmo(slope), lmo(slope, 0.0))  # type: ignore[call-arg]
+
+
+def test_the_errors_of_a_products_parts_add_up() -> None:
+    """Each part's oracle is as accurate as leaves the sum within what is asked."""
+    asked: list[float] = []
+
+    def lmo(slope: Tensor, accuracy: float = 0.0) -> Tensor:
+        asked.append(accuracy)
+        return slope
+
+    packed = packing([torch.zeros(2, 2), torch.zeros(3, 3)], "x0")
+    both = packed_set([Set(lmo=lmo), Set(lmo=lmo)], packed, "x_in")
+    assert both.lmo is not None
+    assert both.lmo(torch.ones(13), 0.5).tolist() == [1.0] * 13
+    assert asked == [0.25, 0.25]
 
 
 def test_the_boxs_corners_are_its_own_to_the_last_bit() -> None:

@@ -381,7 +381,19 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
     ),
     "dropout": (
         call(y0=nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))),
-        r"y0.1: dropout draws random numbers that no seed names; write y0.eval\(\), or p=0",
+        r"y0.1: Dropout draws random numbers that no seed names; write y0.eval\(\)",
+    ),
+    "dropout of an LSTM": (
+        call(y0=nn.LSTM(2, 2, num_layers=2, dropout=0.1)),
+        r"y0: LSTM draws random numbers that no seed names; write y0.eval\(\)",
+    ),
+    "dropout of attention": (
+        call(y0=nn.Sequential(nn.MultiheadAttention(2, 1, dropout=0.1))),
+        r"y0.0: MultiheadAttention draws random numbers that no seed names; .*",
+    ),
+    "a random slope": (
+        call(y0=nn.Sequential(nn.Linear(2, 2), nn.RReLU())),
+        r"y0.1: RReLU draws random numbers that no seed names; .*",
     ),
     "signature": (
         call(upper=lambda x: x.sum()),

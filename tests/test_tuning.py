@@ -24,7 +24,7 @@ from bench.numerics.descent import descent
 from bench.runs import checkpoint, exit_codes, lock, stop
 from bench.runs.files import read_json, write_whole
 from bench.runs.folder import RunFolder
-from bench.sweeps import launchers, pruning, search, sweep
+from bench.sweeps import launchers, pruning, search, sweep, tuning
 from bench.sweeps.jobs import Job, make_job
 from bench.sweeps.space import Choice, Interval, Range, Space, parser, read_space
 from bench.sweeps.workers import make_with_workers
@@ -522,6 +522,21 @@ def test_a_run_that_nobody_wants_stops_as_if_by_a_signal() -> None:
         stop.raise_if_asked()
     assert why.value.name == "the pruner"
     stop.raise_if_asked()
+
+
+@pytest.mark.parametrize(
+    ("watched", "there", "expected"),
+    [
+        ("test_accuracy", ["test_accuracy", "val2_accuracy", "val_accuracy"], "val2_accuracy"),
+        ("test_accuracy", ["test_accuracy", "val_accuracy", "val2_loss"], "val_accuracy"),
+        ("test_accuracy", ["test_accuracy", "test_loss"], "test_accuracy"),
+        ("objective", ["objective", "val2_objective"], "objective"),
+    ],
+)
+def test_test_data_choose_nothing_where_there_are_others(
+    watched: str, there: list[str], expected: str
+) -> None:
+    assert tuning.metric_to_choose_by(watched, there) == expected
 
 
 def test_a_search_of_which_all_diverges_has_failed() -> None:

@@ -24,6 +24,7 @@ from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.history import read_rows
 from bench.runs.loggers import About, Logger
+from bench.runs.opening import OpenRun
 from tasks import newsgroups
 from tasks.common import sparse
 from tasks.data.images import Images
@@ -318,6 +319,26 @@ def test_lanes_go_on(
     assert len({note["step"] for note in notes}) == 1
     assert main(*command, parts).code == 0
     same(rows_of(tmp_path / "whole"), rows_of(tmp_path / "parts"))
+
+
+def test_lanes_take_their_steps_with_the_threads_of_their_runs(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some runs of a group may have been begun with other threads; the one that was opened last
+    does not decide for all."""
+    seen: list[tuple[set[int], int]] = []
+
+    def drive(going: dict[int, OpenRun], *rest: Any, **more: Any) -> None:
+        seen.append(({run.config["seed"] for run in going.values()}, torch.get_num_threads()))
+
+    monkeypatch.setattr(lanes, "drive_lanes", drive)
+    threads = property(lambda run: 1 + run.config["seed"] % 2)
+    monkeypatch.setattr(OpenRun, "threads", threads)
+    command = (*TOY, "seed=0,1,2,3", "run.steps=2", "run.every=2", "vectorize=[seed]")
+    main(*command, f"run.root={tmp_path}")
+    assert seen == [({0, 2}, 1), ({1, 3}, 2)]
 
 
 def test_loggers_are_closed_where_one_cannot_begin(

@@ -125,6 +125,14 @@ def as_node(default: Any) -> dict[str, Any] | None:
 Named = TypeVar("Named", bound=Callable[..., Any])
 
 
+def expand(path: str, setting: str) -> Path:
+    """The path, with a folder in place of ~; raises BadSetting where nobody knows which."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise BadSetting(f"{setting}={path}: {error}; write {setting}=... without ~") from None
+
+
 def version(number: int) -> Callable[[Named], Named]:
     """A decorator for a function that configurations name: `number` goes into its runs' names.
 

@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from bench.core.settings import BadSetting
 from bench.core.task import Set
 
+RANDOM = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)  # beside dropout
+
 
 class Functional:
     """A module whose parameters are given: what a loss receives in place of an nn.Module.
@@ -119,10 +121,11 @@ def leaf_of_module(given: nn.Module, name: str) -> Leaf:
     name.
     """
     for child_name, child in given.named_modules():
-        if isinstance(child, nn.modules.dropout._DropoutNd) and child.training and child.p > 0:
+        if child.training and draws_random_numbers(child):
+            where = ".".join(filter(None, [name, child_name]))
             raise BadSetting(
-                f"{name}.{child_name}: dropout draws random numbers that no seed names; "
-                f"write {name}.eval(), or p=0"
+                f"{where}: {type(child).__name__} draws random numbers that no seed names; "
+                f"write {name}.eval()"
             )
     module = deepcopy(given)
     trained = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
@@ -143,6 +146,17 @@ def leaf_of_module(given: nn.Module, name: str) -> Leaf:
     check_tensors(list(trained.values()), name)
     start = torch.cat([p.flatten() for p in trained.values()])
     return Leaf(start, lambda entries: Functional(module, values(entries)), keep)
+
+
+def draws_random_numbers(module: nn.Module) -> bool:
+    """Whether a module of torch draws random numbers where it is trained, its own children's aside.
+
+    Recurrent layers and attention have a share of `dropout` in place of a module for it.
+    """
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    share = getattr(module, "dropout", 0.0)
+    return isinstance(module, RANDOM) or (isinstance(share, float) and share > 0)
 
 
 def check_tensors(tensors: list[Tensor], name: str) -> None:
@@ -176,11 +190,14 @@ def packed_set(given: Any, packed: Packing, name: str) -> Set:
         pieces = zip(functions, u.split(sizes), packed.shapes)
         return torch.cat([f(piece.view(shape), *more).flatten() for f, piece, shape in pieces])
 
+    def lmo(u: Tensor, accuracy: float) -> Tensor:
+        return each(oracles, u, accuracy / len(sets))  # the errors of the parts add up
+
     projections = [part.project or same for part in sets]
     oracles = [part.lmo for part in sets if part.lmo is not None]
     return Set(
         project=None if all(s.project is None for s in sets) else lambda u: each(projections, u),
-        lmo=None if len(oracles) < len(sets) else lambda u, accuracy: each(oracles, u, accuracy),
+        lmo=None if len(oracles) < len(sets) else lmo,
     )
 
 

@@ -245,6 +245,14 @@ class RunFolder:
         made = self.path / ENVIRONMENT
         return made.is_file() and made.stat().st_mtime_ns >= time_ns
 
+    def was_left_before(self, time_ns: int) -> bool:
+        """Whether the run has a note of why it stopped, and that is older than a time.
+
+        time_ns: nanoseconds, on the clock of the file system.
+        """
+        note = self.path / STATUS
+        return note.is_file() and note.stat().st_mtime_ns < time_ns
+
     def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint from which the run can go on."""
         return self.checkpoint.is_file()

@@ -196,7 +196,7 @@ def perform_lanes(
                 say(k, "refused", str(error))
         alike: dict[Any, list[int]] = {}
         for k, run in runs.items():
-            alike.setdefault((run.start.step, run.compile), []).append(k)
+            alike.setdefault((run.start.step, run.compile, run.threads), []).append(k)
         waiting = [
             group
             for group in alike.values()
@@ -206,6 +206,8 @@ def perform_lanes(
         ]
         while waiting:
             going = {k: runs[k] for k in waiting.pop(0)}
+            one = next(iter(going.values()))
+            machine.settle(one.device, one.threads)  # which the run that was opened last has set
             try:
                 drive_lanes(going, say, cores, blame=not if_faster)
             except (Apart, TooLarge) as error:

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
 from bench.core.loop import Standing, first, row
-from bench.core.settings import BadSetting, build, unknown_setting
+from bench.core.settings import BadSetting, build, expand, unknown_setting
 from bench.core.task import Context, Task
 from bench.runs import checkpoint, machine
 from bench.runs.folder import RunFolder
@@ -30,6 +30,11 @@ class OpenRun(NamedTuple):
     until: tuple[str, float] | None  # the metric and value at which the run ends early
     device: torch.device
     compile: bool
+
+    @property
+    def threads(self) -> int:
+        """The threads with which the run was begun: others would give other last bits."""
+        return threads_of(self.config, self.old)
 
     @property
     def fresh(self) -> bool:
@@ -66,9 +71,16 @@ def settle_process(config: dict[str, Any], folder: RunFolder, old: dict[str, Any
             f"run.device={config['run']['device']}: {folder.path} was begun on {old['device']}: "
             f"write run.device={old['device']}, or run.force=true to start again"
         )
-    # with another number of threads a run that goes on would have other last bits
-    machine.settle(device, int(old["threads"]) if old else config["run"]["threads"])
+    machine.settle(device, threads_of(config, old))
     return device
+
+
+def threads_of(config: dict[str, Any], old: dict[str, Any]) -> int:
+    """The threads of a run: those of its configuration, or those with which it was begun.
+
+    old: the environment of a run that goes on; empty if the run starts.
+    """
+    return int(old["threads"]) if old else int(config["run"]["threads"])
 
 
 def context_of(config: dict[str, Any], device: torch.device) -> Context:
@@ -77,7 +89,7 @@ def context_of(config: dict[str, Any], device: torch.device) -> Context:
         seed=config["seed"],
         device=device,
         dtype=getattr(torch, config["run"]["dtype"]),
-        data_root=Path(config["data"]["root"]).expanduser(),
+        data_root=expand(config["data"]["root"], "data.root"),
         download=config["data"]["download"],
     )
 
@@ -99,6 +111,8 @@ def build_run(
         algorithm: Algorithm = build(config["algorithm"])
         task = build_task(config["task"], context)
         start = first(task, algorithm, config["seed"])
+        if task.stream is not None:  # which refuses a step beyond its end
+            Draw(task, config["seed"], config["run"]["steps"] - 1).g(None)
     except (MemoryError, OverflowError, RuntimeError) as error:
         if not isinstance(error, RuntimeError) or re.search("memory|overflow", str(error)):
             raise BadSetting(f"task, algorithm: too large for this machine: {error}") from None

@@ -71,11 +71,19 @@ class Job(NamedTuple):
         if said is not None:
             return said
         state = state_of(self.folder)
-        if state.status not in ("lost", "missing"):
+        if state.status not in ("lost", "missing") and not self.has_old_news(state):
             return state
         if self.has_begun:
             return LOST
         return RunState("interrupted", "not begun")
+
+    def has_old_news(self, state: RunState) -> bool:
+        """Whether a state is what an earlier attempt left: the job has begun, and its process ended
+        before it could take the note of that attempt away."""
+        goes_on = state.status == "preempted" or (
+            state.status == "failed" and self.config["run"].get("retry_failed", False)
+        )
+        return goes_on and self.has_begun and self.folder.was_left_before(self.since)
 
 
 def make_job(job: Job) -> None:

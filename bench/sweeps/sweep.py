@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bench.core.settings import BadSetting, build, check_settings
+from bench.core.settings import BadSetting, build, check_settings, expand
 from bench.runs import exit_codes, stop
 from bench.runs.environment import cores
 from bench.runs.files import write_json, write_whole
@@ -66,7 +66,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
 
     settings = OmegaConf.to_container(master.hydra.launcher, resolve=True)
     launcher: Launcher = build(check_settings(settings, "hydra.launcher", Launcher))
-    folder = Path(str(master.hydra.sweep.dir)).expanduser()
+    folder = expand(str(master.hydra.sweep.dir), "run.root")
     runs = plan_runs(compose, overrides)
     if not runs:
         raise BadSetting(

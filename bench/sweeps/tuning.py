@@ -4,7 +4,7 @@ What optuna knows is in a journal in the folder of the search, which is named by
 the same command goes on with it.
 """
 
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +15,7 @@ from bench.core.settings import (
     Seed,
     build,
     check_settings,
+    expand,
     unknown_setting,
     validate,
 )
@@ -69,7 +70,7 @@ def run_search(compose: Composer, space: Space, master: DictConfig) -> int:
     searched = {key: repr(part) for key, part in space.parts.items()}
     rest = {key: settings[key] for key in ("seeds", "sampler", "pruner", "seed")}
     meaning = [[meaning_of(config) for config in corners], searched, rest, aim]
-    top = Path(str(master.hydra.sweep.dir)).expanduser().parent
+    top = expand(str(master.hydra.sweep.dir), "run.root").parent
     folder = top / f"optuna-{hash_of({'search': meaning})}"
     with lock.hold(folder):
         if corners[0]["run"]["force"]:
@@ -98,7 +99,7 @@ def aim_of(settings: dict[str, Any], config: dict[str, Any]) -> Aim:
     run = open_run(config, place(config))
     with torch.no_grad():
         there = row(run.task, run.start)
-    metric = settings["metric"] or run.task.metric
+    metric = settings["metric"] or metric_to_choose_by(run.task.metric, there)
     if metric not in there:
         raise unknown_setting("hydra.sweeper.metric", metric, there, metric)
     good = better(place(config).name.partition("/")[0], metric)
@@ -109,3 +110,16 @@ def aim_of(settings: dict[str, Any], config: dict[str, Any]) -> Aim:
             "hydra.sweeper.direction=minimize, or maximize"
         )
     return Aim(metric, direction or ("maximize" if good == "higher" else "minimize"))
+
+
+def metric_to_choose_by(watched: str, there: Iterable[str]) -> str:
+    """The metric by which a search chooses: the one that the task watches, of validation data.
+
+    Test data must not choose a setting. Where they are watched, the metric of the same kind on the
+    second validation set takes their place, or else that on the first; without either it stays.
+    """
+    kind = watched.removeprefix("test_")
+    if kind == watched:
+        return watched
+    found = [f"{part}_{kind}" for part in ("val2", "val") if f"{part}_{kind}" in there]
+    return found[0] if found else watched

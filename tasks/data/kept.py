@@ -1,5 +1,6 @@
 """What takes a while to make of the data sets, kept in files under data.root/derived."""
 
+import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,9 +24,14 @@ def made_or_kept(name: str, context: Context, make: Callable[[], T]) -> T:
         kept: T = torch.load(path, "cpu", weights_only=True)
         return kept
     made = make()
+    content = io.BytesIO()
+    torch.save(made, content)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{os.getpid()}")  # another run may write the same file
-        torch.save(made, new)
-        new.replace(path)
+        try:
+            new.write_bytes(content.getvalue())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
     return made

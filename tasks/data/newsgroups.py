@@ -8,6 +8,7 @@ so the counts are kept under data.root/derived, and held against a checksum when
 import hashlib
 import os
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -193,8 +194,9 @@ def _write(path: Path, arrays: dict[str, Array]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(new, **arrays)  # type: ignore[arg-type]
         new.replace(path)
-    except OSError:
-        pass  # where data.root cannot be written to, the next run counts again
+    except OSError:  # where data.root cannot be written to, the next run counts again
+        with suppress(OSError):
+            new.unlink()
 
 
 def _digits() -> Corpus:

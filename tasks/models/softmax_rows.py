@@ -76,12 +76,13 @@ def load(compiler: list[str]) -> Callable[..., int]:
     command = [*compiler, *FLAGS, *able, str(SOURCE), "-lm"]
     made_of = repr([platform.machine(), *command]).encode() + SOURCE.read_bytes()
     key = hashlib.blake2b(made_of, digest_size=10).hexdigest()
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bilevel-bench"
     try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(cache) / "bilevel-bench"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.access(folder, os.W_OK):
             raise PermissionError(folder)
-    except OSError:  # the library is made for this process alone
+    except (OSError, RuntimeError):  # no home, or no room: it is made for this process alone
         with tempfile.TemporaryDirectory() as own:
             return function_of(build(command, Path(own) / f"{key}.so"))
     path = folder / f"softmax_rows-{key}.so"
