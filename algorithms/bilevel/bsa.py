@@ -7,7 +7,7 @@ Paper -> here, BSA: alpha_k -> outer_lr, beta_t -> inner_lr / (t + 1)^decay, t_k
 
 Both estimate g_yy^{-1} f_y by Q eta prod_{i=1}^{p} (I - eta g_yy(zeta_i)) f_y, where p is uniform
 on {0, ..., Q - 1}: the mean of this estimate is the Neumann series of Q terms. Both papers take
-single samples (batch = 1).
+single samples (batch = 1). BSA begins its inner loop at the last y, as benchmark_bilevel's does.
 """
 
 from typing import Any, NamedTuple

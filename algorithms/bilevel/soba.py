@@ -40,8 +40,9 @@ def soba(
 
     outer, outer_lr: the rule and the size of the step on x. inner_lr, system_lr: the step sizes of
     y and v. average: theta of h = (1 - theta) h + theta D_x, the direction of x; 1 is SOBA, less
-    than 1 is MA-SOBA. decay: all step sizes fall as (k + 1)^-decay, with 1/2 in SOBA's experiments;
-    this is not meant for Adam. batch: the samples of a batch; None: all the data.
+    than 1 is MA-SOBA, whose x moves along the new h here, and along the last one in its paper.
+    decay: all step sizes fall as (k + 1)^-decay, with 1/2 in SOBA's experiments; this is not meant
+    for Adam. batch: the samples of a batch; None: all the data.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

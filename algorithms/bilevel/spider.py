@@ -60,7 +60,8 @@ def vrbo(
     outer_lr, outer_momentum: the size and the momentum of the step on x. inner_lr, T: the size and
     the number of the steps on y. eta, Q: the step size and the factors of the Neumann series.
     period: steps between restarts. batch: the samples of a batch; None: all the data. upper_batch:
-    the samples of a batch of f; None: as batch.
+    the samples of a batch of f; None: as batch. One batch of g serves g_y, g_xy and all factors of
+    the series.
 
     variant: "code" is VRBO in BOME's release (hpo/data_cleaning.py), whose --iterations is T - 1.
     It differs in four places: x moves after y, not before; a restart sees batches of the same sizes
@@ -143,7 +144,7 @@ def srba(
     """SRBA, the stochastic recursive bilevel algorithm: SARAH on SOBA's three directions.
 
     outer_lr: the step size of x. inner_lr: that of y and v. period: steps between restarts. batch:
-    the samples of a batch; None: all the data.
+    the samples of a batch; None: all the data. v is not cut, as in benchmark_bilevel's solver.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

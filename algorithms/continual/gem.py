@@ -30,9 +30,10 @@ def gem(
 ) -> Algorithm:
     """GEM.
 
-    lr: the step size of y. memory: how many samples of each task are remembered. margin: what is
-    added to every dual variable where any constraint is violated, as the authors do for less
-    forgetting. steps: how many steps are taken on one batch.
+    lr: the step size of y. memory: how many samples of each task are remembered. margin: the least
+    value of every dual variable where any constraint is violated, as in the released code; the
+    paper adds it to the variables instead, for less forgetting. steps: how many steps are taken on
+    one batch.
     """
 
     def init(x: Tensor, y: Tensor, stream: Stream) -> State:

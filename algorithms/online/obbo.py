@@ -58,9 +58,10 @@ def sobbo(
     """SOBBO: every inner step has its own samples, and x moves along a mean of hypergradients.
 
     The Hessian and the Jacobian of an inner step are of that step's samples. The mean is that of
-    the last `window` stochastic hypergradients. Each is kept from its own round, as the paper
-    averages without additional samples. inner_lr, K: the size and the number of the inner steps.
-    outer_lr: the step size of x. batch: the samples of a batch; None: all the data of a round.
+    the last `window` stochastic hypergradients. Each is kept from its own round, so that the
+    average takes no samples of its own; F2OBO's table 2 counts batches that grow with the window.
+    inner_lr, K: the size and the number of the inner steps. outer_lr: the step size of x. batch:
+    the samples of a batch; None: all the data of a round.
 
     Caveat: K steps do not end at y* and v*, which biases the hypergradient, the more the worse the
     lower level is conditioned; a larger K helps. x follows an average over a window, and comes
