@@ -138,7 +138,8 @@ def league_text(boards: Sequence[Board]) -> str:
 def board_parts(board: Board) -> Iterator[str]:
     """Everything about a track: picture, table, what separates the methods, advice, failures."""
     track = board.track
-    count = f"{len(board.entries)} methods, {len(track.tasks)} tasks, {track.seeds} scored seeds"
+    tasks = "1 task" if len(track.tasks) == 1 else f"{len(track.tasks)} tasks"
+    count = f"{len(board.entries)} methods, {tasks}, {track.seeds} scored seeds"
     yield f"## {track.title}\n\n{track.about} {count}.\n"
     alt = f"Performance profiles of the best methods of the track {board.name}"
     yield f"![{alt}](league_{board.name}.svg)\n"
