@@ -59,7 +59,7 @@ def completion(
     rng = generator("completion", context.seed if instance is None else instance)
     sources: dict[str, str] = {}
     if file is not None:
-        i, j, values, sources = _entries(context.data_root / file)
+        i, j, values, sources = _entries(context.data_root / file, file)
         rows, columns = int(i.max()) + 1, int(j.max()) + 1
         order = torch.randperm(len(i), generator=rng)
         cut = round(held_out * len(i))
@@ -137,8 +137,8 @@ def _normal(rng: Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-def _entries(path: Path) -> tuple[Tensor, Tensor, Tensor, dict[str, str]]:
-    """(rows, columns, values, file name -> SHA-256) of a coordinate file; raises BadSetting."""
+def _entries(path: Path, name: str) -> tuple[Tensor, Tensor, Tensor, dict[str, str]]:
+    """(rows, columns, values, name -> SHA-256) of a coordinate file; raises BadSetting."""
     try:
         content = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -160,4 +160,4 @@ def _entries(path: Path) -> tuple[Tensor, Tensor, Tensor, dict[str, str]]:
     if len(places.unique(dim=0)) != len(places):
         raise BadSetting(f"task.file={path.name}: an entry is there twice")
     checksum = hashlib.sha256(content.encode()).hexdigest()
-    return places[:, 0], places[:, 1], torch.from_numpy(table[:, 2].copy()), {path.name: checksum}
+    return places[:, 0], places[:, 1], torch.from_numpy(table[:, 2].copy()), {name: checksum}

@@ -882,7 +882,7 @@ def test_newsgroups_that_would_run_something_are_not_unpickled(harm: str, tmp_pa
 def test_entries_that_are_no_numbers_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "entries.csv").write_text(text)
     with pytest.raises(BadSetting, match=r"task\.file=entries\.csv"):
-        _entries(tmp_path / "entries.csv")
+        _entries(tmp_path / "entries.csv", "entries.csv")
 
 
 def test_a_table_cut_short_is_refused(tmp_path: Path) -> None:

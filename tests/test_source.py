@@ -1,5 +1,6 @@
 """The source files that a run depends on: found without importing, told when they have changed."""
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,5 +144,18 @@ def test_a_finished_run_whose_code_has_changed_says_so(
     files = "bench/compiled/traced.py, tasks/mine.py, tasks/shared.py"
     assert said() == (
         f"this run is finished, but its code has changed since: {files}; "
+        "run.force=true makes it anew"
+    )
+
+    data = project / "data" / "own"
+    data.mkdir(parents=True)
+    (data / "entries.csv").write_text("0 0 1\n")
+    checksum = hashlib.sha256(b"0 0 1\n").hexdigest()
+    folder.describe({"data": {"own/entries.csv": checksum, "own/gone.csv": "0", "sklearn": "1"}})
+    config["data"] = {"root": str(project / "data")}
+    assert said() == nothing
+    (data / "entries.csv").write_text("0 0 22\n")
+    assert said() == (
+        "this run is finished, but its data has changed since: own/entries.csv; "
         "run.force=true makes it anew"
     )

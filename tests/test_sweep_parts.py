@@ -118,7 +118,7 @@ def test_what_is_known_before(folder: RunFolder, monkeypatch: pytest.MonkeyPatch
     ended: Any = None
     changed: str | None = None
     monkeypatch.setattr(sweep, "earlier_end", lambda config, folder: ended)
-    monkeypatch.setattr(sweep, "describe_code_change", lambda config, folder: changed)
+    monkeypatch.setattr(sweep, "describe_change", lambda config, folder: changed)
     assert sweep.earlier_outcome(run) is None
     ended = print
     end(folder, "done")

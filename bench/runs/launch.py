@@ -1,8 +1,11 @@
 """Takes a composed configuration, checks every setting, and brings the run to its end."""
 
+import hashlib
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
@@ -20,6 +23,7 @@ from bench.core.settings import (
     NonNegative,
     Positive,
     check_settings,
+    expand,
     validate,
 )
 from bench.core.task import Task
@@ -154,7 +158,7 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
             if not quiet:
                 remark = "nothing to do: this run is finished (run.force=true does it again)"
                 shown = folder.shown_summary() or summary
-                show_end(shown, folder, describe_code_change(config, folder) or remark)
+                show_end(shown, folder, describe_change(config, folder) or remark)
             return exit_code(summary)
 
         return report_end
@@ -170,18 +174,19 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
     return report_failure
 
 
-def describe_code_change(config: dict[str, Any], folder: RunFolder) -> str | None:
-    """A line that names the files of a finished run's code that have changed since.
+def describe_change(config: dict[str, Any], folder: RunFolder) -> str | None:
+    """A line that names the files of a finished run's code or data that have changed since.
 
     None if no file has changed, or if the folder does not say which files the run used.
     """
-    files = changed_files(config, folder)
-    if not files:
-        return None
-    return (
-        f"this run is finished, but its code has changed since: {', '.join(files)}; "
-        "run.force=true makes it anew"
-    )
+    parts = (("code", changed_files(config, folder)), ("data", changed_data(config, folder)))
+    for what, files in parts:
+        if files:
+            return (
+                f"this run is finished, but its {what} has changed since: {', '.join(files)}; "
+                "run.force=true makes it anew"
+            )
+    return None
 
 
 def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
@@ -198,6 +203,33 @@ def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
     used = old["files"]
     more = [module for module in COMPILED_MODULES if f"{module.replace('.', '/')}.py" in used]
     return differing_files(used, source(config, *more)["files"])
+
+
+def changed_data(config: dict[str, Any], folder: RunFolder) -> list[str]:
+    """The files below data.root that a run read and that have changed since it was made.
+
+    Data that are gone, or that are no single file, are not looked at.
+    """
+    try:
+        known = folder.environment().get("data") or {}
+        root = expand(config["data"]["root"], "data.root") if known else Path()
+    except BadSetting:
+        return []
+    there = {name: root / name for name in known if (root / name).is_file()}
+    return [name for name, file in there.items() if digest_of_file(file) != known[name]]
+
+
+def digest_of_file(file: Path) -> str:
+    """The SHA-256 of a file, which is read once in a process unless it changes."""
+    about = file.stat()
+    return digest_of_content(file, about.st_size, about.st_mtime_ns)
+
+
+@cache
+def digest_of_content(file: Path, size: int, time_ns: int) -> str:
+    """The SHA-256 of a file of this size and time."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:

@@ -20,7 +20,7 @@ from bench.runs import exit_codes, stop
 from bench.runs.environment import cores
 from bench.runs.files import write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
-from bench.runs.launch import describe_code_change, earlier_end, place, resolve
+from bench.runs.launch import describe_change, earlier_end, place, resolve
 from bench.runs.loggers import set_labels, tell_offline
 from bench.runs.screen import summary_line
 from bench.sweeps.bundling import bundle_lanes, choose_lanes, take_apart
@@ -231,7 +231,7 @@ def earlier_outcome(run: SweepRun) -> Outcome | None:
             return None
         status, reason = run.folder.state()
         if status == "done":
-            return Outcome(*about, "skipped", describe_code_change(run.config, run.folder))
+            return Outcome(*about, "skipped", describe_change(run.config, run.folder))
     except BadSetting as error:
         return Outcome(*about, "refused", str(error))
     except OSError as error:
