@@ -7,13 +7,13 @@
 set -euo pipefail
 root=${1:-${BENCH_RUNS:-runs}}
 [[ -d $root ]] || { echo "wandb_sync: $root is not there: write scripts/wandb_sync.sh RUNS" >&2; exit 2; }
-wandb=${WANDB:-$(command -v wandb || echo "$(dirname "$0")/../.venv/bin/wandb")}
+wandb=${WANDB:-$(command -v wandb || echo "$(dirname "$0")/../.venv/bin/wandb")} # one path
 shopt -s nullglob
 failed=0
 while IFS= read -r -d '' folder; do
   parts=("$folder"/offline-run-*/ "$folder"/run-*/)
   ((${#parts[@]})) || continue
-  $wandb sync --yes --include-online "${parts[@]}" ||
+  "$wandb" sync --yes --include-online "${parts[@]}" ||
     { echo "wandb_sync: $folder was not sent" >&2; failed=1; }
 done < <(find "$root" -mindepth 4 -maxdepth 4 -type d -name wandb -print0 | sort -z)
 exit $failed

@@ -140,7 +140,8 @@ def _normal(rng: Generator, *shape: int) -> Tensor:
 def _entries(path: Path, name: str) -> tuple[Tensor, Tensor, Tensor, dict[str, str]]:
     """(rows, columns, values, name -> SHA-256) of a coordinate file; raises BadSetting."""
     try:
-        content = path.read_text()
+        raw = path.read_bytes()
+        content = raw.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise BadSetting(f"task.file={path.name}: {path}: {reason}") from None
@@ -159,5 +160,5 @@ def _entries(path: Path, name: str) -> tuple[Tensor, Tensor, Tensor, dict[str, s
         raise BadSetting(f"task.file={path.name}: rows and columns must be whole numbers")
     if len(places.unique(dim=0)) != len(places):
         raise BadSetting(f"task.file={path.name}: an entry is there twice")
-    checksum = hashlib.sha256(content.encode()).hexdigest()
+    checksum = hashlib.sha256(raw).hexdigest()
     return places[:, 0], places[:, 1], torch.from_numpy(table[:, 2].copy()), {name: checksum}

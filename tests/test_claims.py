@@ -308,6 +308,13 @@ def test_what_a_failed_run_cost_is_not_known(metric: str) -> None:
         assert part.values == pytest.approx([NAN], nan_ok=True)
 
 
+def test_what_differs_by_rounding_is_no_difference() -> None:
+    """A record keeps nine digits: from there the difference would be 0."""
+    a, b = run(0, accuracy=[0.25 + 2**-54]), run(0, accuracy=[0.25])
+    (found,) = measured(ABOVE, {"A": [a], "B": [b]})
+    assert found.values == [0.0]
+
+
 def test_both_failed_is_no_order() -> None:
     failed = [run(0, "diverged", accuracy=[0.5])]
     (part,) = measured(ABOVE, {"A": failed, "B": failed})

@@ -95,6 +95,11 @@ def test_how_many_verdicts_may_be_wrong() -> None:
         for variant, group in GROUPS.items()
     }
     assert readme.errors_sentence([added._replace(verdicts=fewer)] * 30) == said
+    # the p of a claim whose runs are not all there tells of a part of them
+    waiting = GROUPS["code"]["one"].verdict.model_copy(update={"p": 1e-9})
+    partly = {"one": GROUPS["code"]["one"].model_copy(update={"verdict": waiting})}
+    unfinished = FOUND._replace(verdicts={"code": partly})
+    assert readme.errors_sentence([FOUND, SOME, unfinished]) == ERRORS
     for without in ([], [FOUND._replace(verdicts={"code": {"one": GROUPS["code"]["one"]}})]):
         assert readme.errors_sentence(without) == ""
 

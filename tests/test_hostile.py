@@ -787,7 +787,11 @@ def test_a_partition_is_one_word_for_reproduce_too(reproduce: Main) -> None:
     [
         (("--launcher", "slurm", "--sbatch", "account"), "write OPTION=VALUE, such as account=ABC"),
         (("--launcher", "slurm", "--sbatch", "=ABC"), "write OPTION=VALUE"),
-        (("--launcher", "slurm", "--sbatch", "acount=ABC"), "no such option; there is account"),
+        (
+            ("--launcher", "slurm", "--sbatch", "acount=ABC"),
+            "--sbatch acount: no such option; there",
+        ),
+        (("--launcher", "slurm", *2 * ("--sbatch", "qos=a")), "qos has a already: write it once"),
         (("--launcher", "slurm", "--sbatch", "qos=x\ntouch y"), "write one word"),
         (("--gpus", "1"), "write --launcher slurm with them"),
         (("--sbatch", "account=ABC"), "write --launcher slurm with them"),

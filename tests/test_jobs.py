@@ -402,20 +402,30 @@ def test_a_job_goes_to_another_process(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "run", "expected"),
+    ("status", "run", "lost"),
     [
-        ("preempted", {}, LOST),
-        ("failed", {"retry_failed": True}, LOST),
-        ("failed", {"retry_failed": False}, RunState("failed", "why")),  # it is not tried again
+        ("preempted", {}, True),
+        ("interrupted", {}, True),
+        ("failed", {"retry_failed": True}, True),
+        ("failed", {"retry_failed": False}, False),  # it is not tried again
+        ("diverged", {"retry_failed": True}, True),
+        ("diverged", {"retry_failed": False}, False),
+        ("done", {"force": True}, True),
+        ("done", {"retry_failed": True}, False),
     ],
 )
 def test_what_an_earlier_attempt_left_is_not_what_became_of_this_one(
-    status: str, run: Config, expected: RunState, folder: RunFolder
+    status: str, run: Config, lost: bool, folder: RunFolder
 ) -> None:
-    """A process that is killed while it imports leaves the note of the attempt before."""
+    """A process that is killed while it imports leaves what the attempt before has left."""
     begin(folder)
-    folder.leave(status, "why")
-    left = (folder.path / "status.json").stat().st_mtime_ns
+    if status in ("done", "diverged"):
+        end(folder, status, "why")
+    else:
+        folder.leave(status, "why")
+    name = "summary.json" if status in ("done", "diverged") else "status.json"
+    left = (folder.path / name).stat().st_mtime_ns
+    expected = LOST if lost else RunState(status, "why")
     now = job(folder, **run)._replace(since=left + 1)
     assert now.state() == RunState(status, "why")  # the job has not begun yet
     now.note.write_text("")

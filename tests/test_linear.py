@@ -337,6 +337,13 @@ def test_the_library_is_kept_in_the_users_cache(
     assert {path: path.stat().st_mtime_ns for path in made} == made
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert softmax_rows.library.__wrapped__() is not None
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(softmax_rows.Path, "home", nobody)
     found = softmax_rows.library.__wrapped__()
     assert found is not None
     monkeypatch.setattr(softmax_rows, "library", lambda: found)

@@ -390,3 +390,11 @@ def test_long_pretrainings_are_kept_with_all_they_depend_on(
     if best:
         assert torch.equal(data[8], parts["val2"][1])
         assert data[7].square().sum() == pytest.approx(float((parts["val2"][0] ** 2).sum()))
+
+
+def test_a_seed_beyond_numpys_has_a_split_too() -> None:
+    """numpy's generator takes seeds below 2^32, a run takes more."""
+    wide = newsgroups(Context(seed=2**40), NONE, source="digits", resplit=True, references=False)
+    first = newsgroups(Context(seed=0), NONE, source="digits", resplit=True, references=False)
+    one, other = (Draw(task, 0, 0).g(None).part for task in (wide, first))
+    assert torch.equal(one.labels, other.labels)  # 2^40 + 1 is 1 to numpy, and so is 0 + 1

@@ -87,6 +87,21 @@ def test_last_values_come_from_the_rows_whatever_the_verdict_was(measured: Recor
     assert found["code"]["less"].verdict.word == "not run"
 
 
+@pytest.mark.parametrize("on", ["calls/grad_g", "val_loss"])
+def test_a_claim_on_a_metric_that_histories_lack_is_not_run(on: str, measured: Record) -> None:
+    """A count that was not kept is not 0, and who was first in it is not known."""
+    first = {
+        "kind": "first", "by": "us", "text": "A is first", "rows": ["A"], "than": ["L"],
+        "metric": "loss", "on": on, "value": 0.5,
+    }  # fmt: skip
+    names = [name for row in measured.rows["paper"].values() for name in row.runs]
+    histories: dict[str, Any] = {name: {"step": [0, 1], "loss": [1.0, 0.25]} for name in names}
+    found = measured.model_copy(update={"histories": histories})
+    assert judged(found, claims={"first": first})["paper"]["first"].verdict.word == "not run"
+    known = judged(found, claims={"first": {**first, "on": "step"}})["paper"]["first"]
+    assert known.verdict.word != "not run"
+
+
 def test_a_claim_that_has_changed_is_judged_as_it_is_now(measured: Record) -> None:
     """So is one that the record does not have; one that the spec has no longer is gone."""
     more = {

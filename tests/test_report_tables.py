@@ -48,6 +48,8 @@ def test_only_runs_that_are_done_have_final_values() -> None:
     assert tables.done_values(some, "loss") == [1.0]
     assert tables.done_values(some, "calls/grad_f") == [1.0, 3.0]
     assert tables.done_values(some, "calls") == [11.0, 33.0]
+    lacking = {"calls/grad_f": [1.0, None, 3.0], "calls/grad_g": [10.0, 20.0, 30.0]}
+    assert tables.done_values(row("done done done", finals=lacking), "calls") == [11.0, 33.0]
     assert tables.done_values(some, "other") == []
     assert tables.done_values(row(), "calls") == []
 

@@ -263,17 +263,20 @@ def test_when_a_run_is_sent_at_once(
         ("machine b.example login user password k", False),
         ("machine a.example", False),
         ("machines", False),  # damaged
+        (b"\xff", False),
+        ("default login user password k", True),
         (None, False),
     ],
 )
 def test_who_has_logged_in_has_a_key(
-    text: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    text: str | bytes | None, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`wandb login` keeps the key in .netrc, and sets no variable."""
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     if text is not None:
-        (tmp_path / "netrc").write_text(text)
+        (tmp_path / "netrc").write_bytes(text if isinstance(text, bytes) else text.encode())
+        (tmp_path / "netrc").chmod(0o644)  # W&B does not mind
     assert loggers.has_key("https://a.example") == expected
     monkeypatch.setenv("WANDB_API_KEY", "k")
     assert loggers.has_key("https://b.example")
@@ -463,7 +466,7 @@ def test_offline_it_says_where_the_files_are(
     logger = loggers.wandb(about, mode="offline")
     (folders[0] / "wandb" / "offline-run-1-k").mkdir(parents=True)
     logger.close(0)
-    how = f"WANDB_API_KEY=... scripts/wandb_sync.sh {tmp_path / 'runs'} sends them\n"
+    how = f"WANDB_API_KEY=... bash scripts/wandb_sync.sh {tmp_path / 'runs'} sends them\n"
     said = capsys.readouterr().err
     assert said == f"bench: W&B is offline: its files are in {folders[0]}/wandb; {how}"
     loggers.wandb(about._replace(alone=False), mode="offline").close(0)

@@ -212,6 +212,9 @@ def test_the_sign_tests_level_is_shared_with_the_error_of_what_is_compared() -> 
     assert sign_test([0.2242] * 8, 0.0, 1, reference) == pytest.approx(2 / 2**8)
     assert sign_test([0.2241] * 8, 0.0, 1, reference) == 1.0
     assert sign_test([-0.2242] * 8, 0.0, -1, reference) == pytest.approx(2 / 2**8)
+    # one of three statements: z(1 - .025 / 6) = 2.6383
+    assert sign_test([0.2639] * 8, 0.0, 1, reference, 3) == pytest.approx(2 / 2**8)
+    assert sign_test([0.2638] * 8, 0.0, 1, reference, 3) == 1.0
     wide = Reference(0.1, 3)  # t(.9875) of two degrees of freedom = 6.2053
     assert sign_test([0.6206] * 8, 0.0, 1, wide) == pytest.approx(2 / 2**8)
     assert sign_test([0.6205] * 8, 0.0, 1, wide) == 1.0

@@ -75,6 +75,17 @@ def test_the_power_of_the_sign_test_is_that_of_simulated_seeds(
     assert found == pytest.approx(shares, abs=0.02)
 
 
+def test_the_power_of_the_sign_test_allows_for_the_error_of_what_is_compared() -> None:
+    """z(1 - .025 / 4) = 2.4977: an error of .02 reaches .05 beyond one of two bounds."""
+    for value, expected in ((0.022, 1.0), (0.0599, 1.0), (0.06, 1.0)):
+        exact = chances.part_chances([value] * 7 + [INF], -0.01, 0.01, 99)
+        assert exact == (0.0, pytest.approx(expected))
+    for value, expected in ((0.022, 0.0), (0.0599, 0.0), (0.06, 1.0)):
+        reference = statistics.Reference(0.02)
+        found = chances.part_chances([value] * 7 + [INF], -0.01, 0.01, 99, reference=reference)
+        assert found == (0.0, pytest.approx(expected, abs=1e-9))
+
+
 def exact_sign_power(n: int, share: float) -> float:
     """The power of the one-sided sign test at .025, with binomial coefficients."""
     tail, found = 0, 0.0

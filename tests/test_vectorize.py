@@ -363,8 +363,9 @@ def test_loggers_are_closed_where_one_cannot_begin(
     command = (*TOY, *GRID, "algorithm=bome", "run.steps=20", f"run.root={tmp_path}", LANES)
     assert main(*command).code == 1
     assert said[0] == "begun"
-    assert "the second has no room" in said[1]
+    assert said[1] == "another lane could not begin"
     assert said[2:] == [f"closed with {FAILED}"]
+    assert not list(tmp_path.rglob("status.json"))  # the first has not failed
 
 
 @pytest.mark.parametrize(

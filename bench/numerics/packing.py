@@ -156,7 +156,7 @@ def draws_random_numbers(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
     share = getattr(module, "dropout", 0.0)
-    return isinstance(module, RANDOM) or (isinstance(share, float) and share > 0)
+    return isinstance(module, RANDOM) or (isinstance(share, int | float) and share > 0)
 
 
 def check_tensors(tensors: list[Tensor], name: str) -> None:

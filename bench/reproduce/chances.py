@@ -9,7 +9,15 @@ from functools import cache
 
 import numpy as np
 
-from bench.reproduce.statistics import EXACT, RATE, Array, Reference, are_same, freedom
+from bench.reproduce.statistics import (
+    EXACT,
+    RATE,
+    Array,
+    Reference,
+    are_same,
+    freedom,
+    reference_reach,
+)
 
 MOST_SEEDS = 1000  # as many are considered in a search for the number that a claim needs
 # No fewer seeds give the sign test so much more power than `MOST_SEEDS` do. A sign test that draws
@@ -127,7 +135,7 @@ def part_chances(
     if not bounded or len(values) < 2 or any(map(math.isnan, values)):
         return None
     if takes_signs(values, reference, median):
-        return sign_chances(values, low, high, n, of)
+        return sign_chances(values, low, high, n, of, reference)
     deviation = 0.0 if are_same(values) else float(np.std(values, ddof=1))
     return answer_chances(float(np.mean(values)), deviation, n, low, high, reference, of)
 
@@ -140,18 +148,25 @@ def takes_signs(values: Sequence[float], reference: Reference, median: bool) -> 
 
 
 def sign_chances(
-    values: Sequence[float], low: float, high: float, n: int, of: int = 1
+    values: Sequence[float],
+    low: float,
+    high: float,
+    n: int,
+    of: int = 1,
+    reference: Reference = EXACT,
 ) -> tuple[float, float]:
     """How probable it is that the sign test answers "holds", and "fails", with n seeds."""
     bounds = [(bound, side) for bound, side in ((low, 1), (high, -1)) if math.isfinite(bound)]
 
-    def beyond(bound: float, side: int) -> float:
-        """The share of the values that are beyond a bound, on its side."""
-        return sum(1 for value in values if side * (value - bound) > 0) / len(values)
+    def chance(bound: float, side: int, rate: float) -> float:
+        """The power of the test at this rate that the median is beyond a bound, on its side."""
+        farthest = bound + side * reference_reach(reference, rate)
+        share = sum(1 for value in values if side * (value - farthest) > 0) / len(values)
+        return sign_power(share, n, rate / 2 if reference.se else rate)
 
-    holds = min(sign_power(beyond(bound, side), n, RATE) for bound, side in bounds)
-    rate = RATE / (len(bounds) * of)
-    fails = max(sign_power(beyond(bound, -side), n, rate) for bound, side in bounds)
+    holds = min(chance(bound, side, RATE) for bound, side in bounds)
+    many = len(bounds) * of
+    fails = max(chance(bound, -side, RATE / many) for bound, side in bounds)
     return holds, fails
 
 

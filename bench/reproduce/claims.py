@@ -148,7 +148,7 @@ def claim_parts(
             return log_ratio(last(a, name), factor * last(b, name))
 
         def of_values(a: Run, b: Run) -> float:
-            return last(a, name) - factor * last(b, name)
+            return rounded_difference(last(a, name), factor * last(b, name))
 
         return of_logs if log else of_values
 
@@ -251,6 +251,13 @@ def asks_for_counts(claim: AnyClaim) -> bool:
     """Whether the claim is about calls or samples of whole runs, which their settings fix."""
     at_the_end = getattr(claim, "until", None) is None and not isinstance(claim, First)
     return at_the_end and all(map(is_count, claim.metrics))
+
+
+def rounded_difference(a: float, b: float) -> float:
+    """a - b, or 0 where they differ by no more than rounding: a record keeps nine digits."""
+    if math.isfinite(a) and math.isfinite(b) and statistics.are_same([a, b]):
+        return 0.0
+    return a - b
 
 
 def is_cost(name: str) -> bool:

@@ -7,11 +7,10 @@ a row shows was measured, but it says nothing of the code and the protocol of to
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.reproduce.plan import Names
+from bench.reproduce.plan import LARGEST, Names
 from bench.reproduce.points import Point, points
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.specs import Artifact, Book, Select
-from bench.runs.files import is_finite
 
 
 def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -> Record:
@@ -51,16 +50,23 @@ def is_outdated(row: RowRecord, today: Sequence[Point], artifact: Artifact, name
     select = artifact.spec.select
     if select and any(t.get("metric", select.metric) != select.metric for t in row.tries):
         return True
-    if select and row.tries and best_try(row.tries, select) != row.chosen:
+    if select and row.tries and best_try(row.tries, grid, select) != row.chosen:
         return True
     point = today[grid.index(row.chosen)]
     names.ensure([(point, row.seeds[0])], artifact.file)
     return names.get(point, row.seeds[0]) != row.runs[0]
 
 
-def best_try(tries: Sequence[Mapping[str, Any]], select: Select) -> dict[str, Any]:
-    """The settings of the recorded grid point that a spec chooses today, as `choose_point` does."""
-    values = [(t["value"], t) for t in tries if t["status"] == "done" and is_finite(t["value"])]
+def best_try(
+    tries: Sequence[Mapping[str, Any]], grid: Sequence[dict[str, Any]], select: Select
+) -> dict[str, Any]:
+    """The settings of the recorded grid point that a spec chooses today, as `choose_point` does.
+
+    grid: the points in their order, of which the first counts where several are equal.
+    """
+    ordered = sorted(tries, key=lambda tried: grid.index(tried["settings"]))
+    values = [(t.get("value"), t) for t in ordered if t["status"] == "done"]
+    usable = [(v, t) for v, t in values if v is not None and abs(v) <= LARGEST]
     sign = -1 if select.best == "highest" else 1
-    best = min(values, key=lambda pair: sign * pair[0])[1] if values else tries[0]
+    best = min(usable, key=lambda pair: sign * pair[0])[1] if usable else ordered[0]
     return dict(best["settings"])

@@ -7,7 +7,7 @@ from bench.reproduce import claims
 from bench.reproduce.claim_kinds import AnyClaim
 from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.claims_at import claim_at_budget, claims_at
-from bench.reproduce.plan import Run, metric_value, seeds
+from bench.reproduce.plan import Run, seeds
 from bench.reproduce.recorded import have_histories, recorded_runs
 from bench.reproduce.records import WORDING, ClaimRecord, Record, Verdicts, parts_at_budget
 from bench.reproduce.slopes import RunsOfRows
@@ -87,9 +87,7 @@ def can_measure(claim: AnyClaim, runs: RunsOfRows) -> bool:
     needed = [run for name in dict.fromkeys(claim.needed_rows) for run in runs.get(name, ())]
     done = [run for run in needed if run.summary is not None and not run.failed]
     return have_histories(needed) and all(
-        any(metric_value(row, metric) is not None for row in run.history)
-        for run in done
-        for metric in claim.metrics
+        any(metric in row for row in run.history) for run in done for metric in claim.metrics
     )
 
 

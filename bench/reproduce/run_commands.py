@@ -144,9 +144,22 @@ def run(
 
 
 def sbatch_options(given: Iterable[str]) -> dict[str, str]:
-    """What --sbatch says, by option; raises BadSetting unless each is OPTION=VALUE."""
-    pairs = [word.partition("=") for word in given]
-    for option, equals, value in pairs:
-        if not (option and equals and value):
-            raise BadSetting(f"--sbatch {option}{equals}: write OPTION=VALUE, such as account=ABC")
-    return {option: value for option, _, value in pairs}
+    """What --sbatch says, by option; raises BadSetting unless each is OPTION=VALUE, given once."""
+    from bench.sweeps.slurm import check_options  # slow to import
+
+    found: dict[str, str] = {}
+    for word in given:
+        option, _, value = word.partition("=")
+        if not (option and value):
+            raise BadSetting(f"--sbatch {word}: write OPTION=VALUE, such as account=ABC")
+        if option in found:
+            raise BadSetting(
+                f"--sbatch {word}: {option} has {found[option]} already: write it once"
+            )
+        found[option] = value
+    try:
+        check_options(found)
+    except BadSetting as error:
+        text = str(error).removeprefix("hydra.launcher.options.")
+        raise BadSetting(f"--sbatch {text}") from None
+    return found

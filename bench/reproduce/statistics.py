@@ -7,7 +7,6 @@ start quickly.
 import math
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -162,11 +161,16 @@ def judge_values(
         inside = low <= values[0] <= high
         certain = (0.0, 1.0) if inside else (1.0, 0.0)
         return Judgement("holds" if inside else "fails", centre, (centre, centre), *certain, n)
-    test = partial(sign_test if signs else student_test, reference=reference)
     bounds = [(b, side) for b, side in ((low, 1), (high, -1)) if math.isfinite(b)]
-    p_inside = max(test(values, bound, side) for bound, side in bounds)
-    p_outside = min(test(values, bound, -side) for bound, side in bounds) * len(bounds) * of
-    p_outside = min(1.0, p_outside)
+    many = len(bounds) * of
+
+    def test(bound: float, side: int, statements: int) -> float:
+        if signs:
+            return sign_test(values, bound, side, reference, statements)
+        return student_test(values, bound, side, reference)
+
+    p_inside = max(test(bound, side, 1) for bound, side in bounds)
+    p_outside = min(1.0, min(test(bound, -side, many) for bound, side in bounds) * many)
     interval = median_interval(values) if signs else student_interval(values, LEVEL, reference)
     answer: Answer = "open"
     if p_inside <= RATE:
@@ -191,22 +195,35 @@ def student_test(
 
 
 def sign_test(
-    values: Sequence[float], bound: float, side: int, reference: Reference = EXACT
+    values: Sequence[float],
+    bound: float,
+    side: int,
+    reference: Reference = EXACT,
+    statements: int = 1,
 ) -> float:
     """The p-value of the one-sided sign test that the median is above the bound (side 1) or below.
 
     A value on the bound, or one that is nan, counts as being on the other side. reference: how
-    certain the bound is. If it is not exact, half of `RATE` goes to the chance that the bound lies
-    farther than its error reaches, and the test has the other half.
+    certain the bound is. If it is not exact, half of the level goes to the chance that the bound
+    lies farther than its error reaches, and the test has the other half. statements: among how many
+    the level `RATE` is divided.
     """
-    from scipy.special import bdtrc, stdtrit  # scipy.stats is slow
+    from scipy.special import bdtrc  # of the binomial distribution; scipy.stats is slow
 
-    if reference.se:
-        degrees = math.inf if reference.n is None else max(1, reference.n - 1)
-        bound += side * float(stdtrit(degrees, 1 - RATE / 2)) * reference.se
-    beyond = sum(1 for value in values if side * (value - bound) > 0)
+    farthest = bound + side * reference_reach(reference, RATE / statements)
+    beyond = sum(1 for value in values if side * (value - farthest) > 0)
     p = float(bdtrc(beyond - 1, len(values), 0.5)) if beyond else 1.0
     return min(1.0, 2 * p) if reference.se else p
+
+
+def reference_reach(reference: Reference, rate: float) -> float:
+    """How far the error of a reference reaches on one side, but for half of this probability."""
+    from scipy.special import stdtrit
+
+    if reference.se == 0:
+        return 0.0
+    degrees = math.inf if reference.n is None else max(1, reference.n - 1)
+    return float(stdtrit(degrees, 1 - rate / 2)) * reference.se
 
 
 def are_same(values: Sequence[float]) -> bool:

@@ -125,6 +125,22 @@ def continue_environment(
     return {**first, "continued": [*old.get("continued", []), {"step": step, "changed": changed}]}
 
 
+def open_recordings(runs: Sequence[OpenRun], shown: bool) -> list[Recording]:
+    """A recording of each run. Where one cannot begin, those before it are closed, and no run has
+    failed by that."""
+    found: list[Recording] = []
+    try:
+        for run in runs:
+            found.append(Recording(run, shown))
+    except BaseException:
+        for recording in found:
+            recording.logger.end({"status": "failed", "reason": "another lane could not begin"})
+            recording.logger.close(FAILED)
+            recording.history.close()
+        raise
+    return found
+
+
 def drive(
     runs: Sequence[OpenRun],
     steps: Steps,
@@ -143,8 +159,8 @@ def drive(
     settings, names = runs[0].config["run"], [run.folder.name for run in runs]
     for run in runs:
         prepare_folder(run, names if len(runs) > 1 else ())
-    recordings: list[Recording] = []
-    going: dict[int, Recording] = {}
+    recordings = open_recordings(runs, shown)
+    going = dict(enumerate(recordings))
 
     def end_run(k: int, end: Standing | Diverged) -> None:
         del going[k]
@@ -157,9 +173,6 @@ def drive(
             recording.leave(status, reason, code, tell)
 
     try:
-        for k, run in enumerate(runs):  # where one cannot begin, those before it are closed
-            going[k] = Recording(run, shown)
-            recordings.append(going[k])
         with ExitStack() as bars, stop.postpone():
             for recording in recordings:
                 if recording.screen:

@@ -246,12 +246,12 @@ class RunFolder:
         return made.is_file() and made.stat().st_mtime_ns >= time_ns
 
     def was_left_before(self, time_ns: int) -> bool:
-        """Whether the run has a note of why it stopped, and that is older than a time.
+        """Whether what says how the run ended, or why it stopped, is older than a time.
 
         time_ns: nanoseconds, on the clock of the file system.
         """
-        note = self.path / STATUS
-        return note.is_file() and note.stat().st_mtime_ns < time_ns
+        there = [file for file in (self.summary_file, self.path / STATUS) if file.is_file()]
+        return bool(there) and there[0].stat().st_mtime_ns < time_ns
 
     def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint from which the run can go on."""

@@ -208,7 +208,7 @@ def tell_offline(folders: Sequence[Path]) -> None:
         root = there[0].parents[2]
         print(
             f"bench: W&B is offline: its files are in {where}; WANDB_API_KEY=... "
-            f"scripts/wandb_sync.sh {root} sends them",
+            f"bash scripts/wandb_sync.sh {root} sends them",
             file=sys.stderr,
         )
 
@@ -273,11 +273,11 @@ def has_key(url: str) -> bool:
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:
-        kept = netrc.netrc(os.environ.get("NETRC"))
-    except (OSError, netrc.NetrcParseError):
+        file = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+        found = netrc.netrc(file).authenticators(urlsplit(url).netloc)
+    except (OSError, RuntimeError, ValueError, netrc.NetrcParseError):
         return False
-    _, _, key = kept.hosts.get(urlsplit(url).netloc, ("", "", ""))
-    return bool(key)
+    return found is not None and bool(found[2])
 
 
 def answers(url: str, within: float = 2.0) -> bool:

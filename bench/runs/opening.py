@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -138,9 +139,14 @@ def is_compiled(run: dict[str, Any]) -> bool:
 
 
 def check_data(folder: RunFolder, old: dict[str, Any], task: Task) -> None:
-    """Raise BadSetting if a data file has changed since the run was begun."""
+    """Raise BadSetting if a data file has changed since the run was begun.
+
+    Older environments have the last part of a file's path alone.
+    """
+    sources = task.report.sources
+    last_parts = {Path(file).name: checksum for file, checksum in sources.items()}
     for file, checksum in old["data"].items():
-        now = task.report.sources.get(file)
+        now = sources.get(file, last_parts.get(file))
         if now != checksum:
             raise BadSetting(
                 f"data.root: {file} has changed since {folder.path} was begun (SHA-256 "

@@ -45,8 +45,12 @@ class Recording:
         about = About(
             run.folder.name, run.config, run.folder.path, metric, rows, environment, alone=shown
         )
-        self.logger: Logger = build(run.config["logger"], about)
-        self.history = run.folder.rows()  # last: nobody closes that of a run that cannot begin
+        self.history = run.folder.rows()
+        try:
+            self.logger: Logger = build(run.config["logger"], about)
+        except BaseException:  # nobody else closes the file of a run that cannot begin
+            self.history.close()
+            raise
         # None: the run's times tell nothing, as part of it was made before, or as one of many lanes
         alone = run.fresh and not shares_time(environment)
         self.pace = machine.pace() if alone else None

@@ -79,10 +79,10 @@ class Job(NamedTuple):
 
     def has_old_news(self, state: RunState) -> bool:
         """Whether a state is what an earlier attempt left: the job has begun, and its process ended
-        before it could take the note of that attempt away."""
-        goes_on = state.status == "preempted" or (
-            state.status == "failed" and self.config["run"].get("retry_failed", False)
-        )
+        before it could take away what that attempt had left."""
+        run = self.config["run"]
+        again = state.status in ("failed", "diverged") and run.get("retry_failed", False)
+        goes_on = run["force"] or again or state.status in ("preempted", "interrupted")
         return goes_on and self.has_begun and self.folder.was_left_before(self.since)
 
 
