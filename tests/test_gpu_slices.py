@@ -70,9 +70,13 @@ def test_runs_go_there_and_back(tmp_path: Path) -> None:
     (tmp_path / "derived/counts.npz").write_text("went there in the pack")
     saver(tmp_path, ("a/b/02",)).save()
     out = tmp_path / "out"
-    assert sorted(p.name for p in out.iterdir()) == ["done-0.tar.gz", "going.tar.gz", "more.tar.gz"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "done-0.tar.gz",
+        "going-0.tar.gz",
+        "more.tar.gz",
+    ]
     assert names(out / "done-0.tar.gz") == {f"runs/a/b/01/{file}" for file in state.ENDED}
-    assert "runs/a/c/03/checkpoint.pt" in names(out / "going.tar.gz")
+    assert "runs/a/c/03/checkpoint.pt" in names(out / "going-0.tar.gz")
 
     counts = collect(out, places(tmp_path / "home"))
     assert counts == {"ended": 1, "going": 1, "files": 2}
@@ -127,8 +131,11 @@ def test_archives_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for k in range(10):
         going(runs, f"a/c/{k:02}", k, 3000)
     made.save()
-    carried = {name.split("/")[3] for name in names(out / "going.tar.gz")}
+    carried = {name.split("/")[3] for name in names(out / "going-0.tar.gz")}
     assert carried == {"07", "08", "09"}
+    carried = {name.split("/")[3] for name in names(out / "going-1.tar.gz")}
+    assert carried == {"05", "06"}  # the room is for all files together
+    assert len(list(out.iterdir())) <= state.MOST_FILES
     assert progress(runs / "a/c/07") == 0.7
 
 
@@ -147,12 +154,12 @@ def test_an_archive_that_names_other_places_is_refused(name: str, tmp_path: Path
     """The others are put in place, and nothing of this one is."""
     ended(tmp_path / "runs", "a/b/01")
     saver(tmp_path).save()
-    with tarfile.open(tmp_path / "out/going.tar.gz", "w:gz") as tar:
+    with tarfile.open(tmp_path / "out/going-0.tar.gz", "w:gz") as tar:
         for each in ("runs/a/b/02/config.yaml", name):
             entry = tarfile.TarInfo(each)
             entry.size = 1
             tar.addfile(entry, io.BytesIO(b"x"))
-    with pytest.raises(Broken, match=r"going\.tar\.gz"):
+    with pytest.raises(Broken, match=r"going-0\.tar\.gz"):
         collect(tmp_path / "out", places(tmp_path / "home"))
     found = {p.relative_to(tmp_path / "home").parts[:4] for p in (tmp_path / "home").rglob("*.*")}
     assert {parts[3] for parts in found} == {"01"}
@@ -186,7 +193,7 @@ def test_a_file_that_has_just_gone_is_left_out(
     with monkeypatch.context() as patch:
         patch.setattr(state, "files_of", lambda *rest: [(status, "runs/a/b/01/status.json")])
         saver(tmp_path).save()
-    assert not (tmp_path / "out/going.tar.gz").exists()
+    assert not (tmp_path / "out/going-0.tar.gz").exists()
 
 
 WORK = """
@@ -306,7 +313,7 @@ def test_a_slice_that_is_killed_at_any_second_loses_at_most_its_last_checkpoint(
         where = tmp_path / f"machine{number}"
         where.mkdir()
         process = start(where, packed(where / "pack", root))
-        file, limit = where / "out" / "going.tar.gz", time.monotonic() + 300
+        file, limit = where / "out" / "going-0.tar.gz", time.monotonic() + 300
         while process.poll() is None and time.monotonic() < limit:
             if file.exists():  # work has begun: some time later the power goes
                 time.sleep(0.05 + 0.07 * (number % 6))

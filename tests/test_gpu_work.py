@@ -77,6 +77,8 @@ def test_what_did_not_agree_is_tried_again_in_the_end(
             raise faults[overrides[0]]
         return torch.ones(1)
 
+    monkeypatch.setattr(work, "compose", lambda name, overrides: overrides)
+    monkeypatch.setattr(work, "resolve", lambda overrides: overrides)
     monkeypatch.setattr(work, "end_point", end_point)
     alone = work.Item("alone", "a process of its own", lambda s: False, lambda s: True)
     device = torch.device("cpu")

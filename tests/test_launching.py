@@ -260,6 +260,8 @@ def test_what_is_too_large_is_refused(config: Config, monkeypatch: pytest.Monkey
         (RuntimeError("out of memory"), True),
         (RuntimeError("an overflow"), True),
         (RuntimeError("something else"), False),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (torch.AcceleratorError("an illegal memory access"), False),
     ):
 
         def build(*arguments: Any, error: Exception = error) -> Any:
@@ -869,3 +871,27 @@ def test_freed_memory_is_kept_by_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     machine.keep_freed_memory()
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (ArithmeticError("bad luck"), "failed"),
+        (torch.OutOfMemoryError("CUDA out of memory"), None),
+        (torch.AcceleratorError("an illegal memory access"), None),
+        (OSError(28, "No space left"), None),
+    ],
+    ids=str,
+)
+def test_what_the_machine_does_is_no_failure_of_the_run(
+    error: Exception, note: str | None, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next command makes the run, which one that failed needs run.retry_failed for."""
+
+    def fails(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(driver, "run_together", fails)
+    with pytest.raises(type(error)):
+        perform(config, quiet=True)
+    assert place(config).status_note().get("status") == note

@@ -625,3 +625,14 @@ def test_a_checkpoint_at_the_very_start_is_sound(tmp_path: Path) -> None:
     start = Standing(0, state(0), Counter(lmo=0), Counter(lmo=0), 0.0, 0.0, {})
     checkpoint.save(path, "n", start)
     assert checkpoint.load(path, "n", start).step == 0
+
+
+def test_a_view_is_saved_without_the_rest_of_its_storage() -> None:
+    """A lane's gradient may be a row of what all lanes have."""
+    every = torch.arange(12.0).view(3, 4)
+    row = checkpoint.without_more(every[1])
+    assert row.tolist() == [4.0, 5.0, 6.0, 7.0]
+    assert row.untyped_storage().nbytes() == 16
+    assert checkpoint.without_more(every) is every
+    one = torch.zeros(()).expand(5)
+    assert checkpoint.without_more(one) is one

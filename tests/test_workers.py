@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hydra import compose, initialize_config_module
 
@@ -454,6 +455,40 @@ def test_runs_save_when_the_process_of_all_is_told_to_stop(real: Real, capfd: An
     assert len(numbers) == 2
     assert not any(map(there, numbers))
     assert tuple(capfd.readouterr()) == ("", "")  # it is no failure
+
+
+def test_a_worker_that_has_lost_its_gpu_makes_room_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After such an error every call of CUDA fails in that process; its run is over, and told."""
+
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    assert not workers.has_lost_device()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert not workers.has_lost_device()
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    assert workers.has_lost_device()
+
+    codes: list[int] = []
+    line, theirs = multiprocessing.Pipe()
+    line.send("a job")
+    monkeypatch.setattr(workers, "make_job", lambda job: None)
+    monkeypatch.setattr(workers, "die_with", lambda parent: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda how, numbers: set())
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(SystemExit):
+        workers.work(theirs, 0)
+    assert codes == [1]
+    assert not line.poll()  # no word that it is idle
 
 
 def bench_of(tmp_path: Path, specs: Path | None = None) -> dict[str, str]:

@@ -114,6 +114,7 @@ def make_runs(
     from bench.reproduce import runner  # slow to import
     from bench.reproduce.recorded import reusable_runs
     from bench.sweeps.sweep import progress_bar
+    from bench.sweeps.workers import keep_workers
 
     names = Names(root, [*extra, *wandb_overrides(extra, artifact, budget)])
     tried, apart, told = set[str](), set[str](), set[str]()
@@ -129,7 +130,8 @@ def make_runs(
     memory = plans.measures_memory(artifact.spec)
     chosen = choice.runs(plan)
     done = sum(run.summary is not None for run in chosen)
-    with progress_bar(f"{artifact.id} {budget}", choice.count(plan), done) as bar:
+    bar_of_runs = progress_bar(f"{artifact.id} {budget}", choice.count(plan), done)
+    with bar_of_runs as bar, keep_workers():
         (task,) = bar.task_ids
 
         def print_end(planned: plans.PlannedRun, state: RunState, log: Path) -> None:

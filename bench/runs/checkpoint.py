@@ -39,11 +39,17 @@ def save(path: Path, name: str, s: Standing) -> None:
         "calls": dict(s.calls),
         "samples": dict(s.samples),
         "totals": {key: float(value) for key, value in s.totals.items()},
-        "leaves": leaves,
+        "leaves": [without_more(leaf) for leaf in leaves],
         "best": None if s.best is None else tuple(s.best),
         "table": s.table,
     }
     write_content(path, content)
+
+
+def without_more(leaf: Tensor) -> Tensor:
+    """The tensor without what else its storage holds, such as the same of other lanes, which
+    torch.save would write too."""
+    return leaf.clone() if leaf.untyped_storage().nbytes() > leaf.nbytes else leaf
 
 
 def write_content(path: Path, content: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ from bench.runs import machine, stop
 from bench.runs.environment import differences, environment_of
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF
 from bench.runs.folder import RunFolder, reason_of
+from bench.runs.machine import OF_DEVICE
 from bench.runs.name import meaning_of
 from bench.runs.opening import OpenRun
 from bench.runs.recording import Recording
@@ -203,7 +204,7 @@ def drive(
         leave("preempted", f"stopped by {signal.name}", PUT_OFF, tell)
         raise
     except Exception as error:
-        of_run = blame and not isinstance(error, BadSetting | NoGraph | OSError)
+        of_run = blame and not isinstance(error, BadSetting | NoGraph | OSError | OF_DEVICE)
         for recording in going.values():
             recording.logger.end({"status": "failed", "reason": reason_of(error)})
             recording.logger.close(FAILED)

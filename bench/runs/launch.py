@@ -33,6 +33,7 @@ from bench.runs.driver import OneByOne, drive, record_first_step
 from bench.runs.exit_codes import FAILED
 from bench.runs.folder import RunFolder, folder_of, reason_of
 from bench.runs.loggers import Logger
+from bench.runs.machine import OF_DEVICE
 from bench.runs.name import name
 from bench.runs.opening import open_run
 from bench.runs.recording import exit_code
@@ -135,7 +136,7 @@ def perform(config: dict[str, Any], quiet: bool = False) -> int:
             return before(quiet)
         try:
             return begin(config, folder, quiet)
-        except (BadSetting, OSError):
+        except (BadSetting, OSError, *OF_DEVICE):
             raise  # a setting or the machine is wrong, and the run itself did not fail
         except Exception as error:
             folder.leave("failed", reason_of(error), traceback=traceback.format_exc())

@@ -23,6 +23,9 @@ SHORTEST = 0.25  # seconds, over which two ticks of a hundredth are less than a 
 KEPT = {M_TRIM_THRESHOLD: 2**28, M_MMAP_THRESHOLD: 2**25}  # bytes kept in all, and of one tensor
 MOST_FILES = 10_240  # open at once, on macOS, whose kernel has a limit where it names none
 
+# errors of a GPU, which tell nothing of the run that met them: the next command makes it
+OF_DEVICE = (torch.AcceleratorError, torch.OutOfMemoryError)
+
 _ends: list[float] = []  # the CPU time of this process at the end of each of its runs
 
 
@@ -196,3 +199,14 @@ def process_of_run() -> dict[str, float]:
     found = {"cpu_seconds": now - (_ends[-1] if _ends else 0.0), "earlier_runs": len(_ends)}
     _ends.append(now)
     return found
+
+
+def has_lost_device() -> bool:
+    """Whether this process can use its GPU no more: after some errors of CUDA every call fails."""
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

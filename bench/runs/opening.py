@@ -114,6 +114,8 @@ def build_run(
         start = first(task, algorithm, config["seed"])
         if task.stream is not None:  # which refuses a step beyond its end
             Draw(task, config["seed"], config["run"]["steps"] - 1).g(None)
+    except torch.AcceleratorError:  # "an illegal memory access" is no want of memory
+        raise
     except (MemoryError, OverflowError, RuntimeError) as error:
         if not isinstance(error, RuntimeError) or re.search("memory|overflow", str(error)):
             raise BadSetting(f"task, algorithm: too large for this machine: {error}") from None

@@ -262,6 +262,7 @@ def main() -> int:
         items = work_list(load_book(), given.sets, root, given.budget, given.only)
         if given.part in range(PARTS - 1):
             items = []  # the data are not whole yet
+        about.commit()  # which is kept: the pack itself is no change of the code
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         pack_data(out, given.sets, given.source, given.data.expanduser(), given.part)

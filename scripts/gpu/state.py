@@ -5,7 +5,7 @@ is cut is what they say at that moment. So each file is an archive of its own, o
 and is replaced as a whole:
 
     done-0.tar.gz, ...  runs that have ended; a folder stays in its archive once it is there
-    going.tar.gz        runs that go on: settings, rows and checkpoint
+    going-0.tar.gz ...  runs that go on: settings, rows and checkpoint
     more.tar.gz         checks, and what was derived of data, but for what a pack had brought
 
 Only the standard library is imported, because this runs before anything is unpacked.
@@ -151,21 +151,30 @@ class Saver:
 
     def _write_going(self, folders: list[Path]) -> None:
         """Those that are nearest their end, as many as there is room for."""
-        room = min(MOST_BYTES, MOST_IN_ALL - sum(self.sizes.values()))
-        taken: list[Path] = []
+        others = {name: size for name, size in self.sizes.items() if not name.startswith("going")}
+        room, files = MOST_IN_ALL - sum(others.values()), MOST_FILES - len(others)
+        parts: list[list[Path]] = [[]]
         spent = 0
         for folder in sorted(folders, key=progress, reverse=True):
-            files = files_of(folder, self.runs, GOING)
             try:
-                size = sum(path.stat().st_size for path, _ in files)
+                size = sum(path.stat().st_size for path, _ in files_of(folder, self.runs, GOING))
             except OSError:  # one has just gone: this run is another time's
                 continue
-            if (folder / "checkpoint.pt").is_file() and spent + size <= room:
-                taken.append(folder)
-                spent += size
-        pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
-        if pairs or (self.out / "going.tar.gz").exists():
-            self._write("going.tar.gz", archive(pairs))
+            if not (folder / "checkpoint.pt").is_file() or size > min(MOST_BYTES, room):
+                continue
+            if spent + size > MOST_BYTES:
+                if len(parts) == files:
+                    continue
+                parts.append([])
+                spent = 0
+            parts[-1].append(folder)
+            spent, room = spent + size, room - size
+        for k in range(MOST_FILES):
+            name = f"going-{k}.tar.gz"
+            taken = parts[k] if k < len(parts) else []
+            pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
+            if pairs or (self.out / name).exists():
+                self._write(name, archive(pairs))
 
     def _write(self, name: str, content: bytes) -> None:
         """Replace a file as a whole, whenever this process is killed."""
@@ -191,7 +200,7 @@ def collect(
     order = {"done": 0, "more": 1, "going": 2}  # a run may be in two if the machine was cut
     found = [p for p in parts.glob("*.tar.gz") if p.name.partition(".")[0].split("-")[0] in order]
     if not found:
-        raise Broken(f"{parts}: there is no done-0.tar.gz, more.tar.gz or going.tar.gz")
+        raise Broken(f"{parts}: there is no done-0.tar.gz, more.tar.gz or going-0.tar.gz")
     for path in sorted(found, key=lambda p: (order[p.name.partition(".")[0].split("-")[0]], p)):
         try:
             content = read_archive(path)

@@ -157,10 +157,10 @@ def pairs(check: str) -> dict[str, list[str]]:
     return found | SECOND
 
 
-def end_point(overrides: list[str], device: torch.device, dtype: torch.dtype, data: Path) -> Tensor:
+def end_point(
+    config: dict[str, Any], device: torch.device, dtype: torch.dtype, data: Path
+) -> Tensor:
     """x and y after STEPS steps on the device, in one vector on the CPU in float64."""
-    with initialize_config_module("conf", version_base="1.3"):
-        config = resolve(compose("config", overrides))
     task = build(config["task"], Context(device=device, dtype=dtype, data_root=data))
     algorithm = build(config["algorithm"])
     with torch.no_grad():
@@ -175,12 +175,14 @@ def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
 
     If they could not be run, the entry says why.
     """
-    found: dict[str, Any] = {"settings": overrides}
+    found: dict[str, Any] = {"settings": overrides, "gpu": gpu_name(s.device)}
     agrees = True
     try:
+        with initialize_config_module("conf", version_base="1.3"):
+            config = resolve(compose("config", overrides))
         for dtype, tolerance in TOLERANCE.items():
-            here = end_point(overrides, torch.device("cpu"), dtype, s.data)
-            there = end_point(overrides, s.device, dtype, s.data)
+            here = end_point(config, torch.device("cpu"), dtype, s.data)
+            there = end_point(config, s.device, dtype, s.data)
             error = float((there - here).norm() / here.norm().clamp(min=1e-300))
             found[str(dtype)[6:]] = error
             agrees &= error <= tolerance
@@ -191,6 +193,11 @@ def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
         said = f"{type(error).__name__}: {error}"[:300]
         return found | {"agrees": False, "raised": said} | lost
     return found | {"agrees": agrees}
+
+
+def gpu_name(device: torch.device) -> str | None:
+    """The GPU's name; entries of one check may be of several."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 def check_file(name: str, s: Settings) -> Path:
