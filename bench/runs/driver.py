@@ -204,7 +204,7 @@ def drive(
         leave("preempted", f"stopped by {signal.name}", PUT_OFF, tell)
         raise
     except Exception as error:
-        of_run = blame and not isinstance(error, BadSetting | NoGraph | OSError | OF_DEVICE)
+        of_run = blame and not isinstance(error, (BadSetting, NoGraph, OSError, *OF_DEVICE))
         for recording in going.values():
             recording.logger.end({"status": "failed", "reason": reason_of(error)})
             recording.logger.close(FAILED)
