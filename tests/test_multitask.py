@@ -217,7 +217,7 @@ def test_a_libsvm_file_makes_tasks(tmp_path: Path) -> None:
     task = multitask(Context(data_root=tmp_path), source="sensorless", versions=2, held_out=0.0)
     assert task.init(generator())[0].shape == (3, 6)
     assert task.data.count(Draw(task, 0, 0).f(None)) == 120
-    assert list(task.report.sources) == ["Sensorless.scale"]
+    assert list(task.report.sources) == ["libsvm/Sensorless.scale"]
 
 
 CLASSES = {"aloi": 108_000, "covertype": 581_012, "sensorless": 58_509, "digits": 1_797}

@@ -281,8 +281,8 @@ def test_what_was_asked_for_stays() -> None:
 
 def test_lanes_that_have_not_ended_become_runs_of_their_own(tmp_path: Path) -> None:
     jobs = [
-        Job({"vectorize": ["seed"]}, RunFolder(tmp_path, f"t/a/{k}"), tmp_path / f"{k}.json",
-            if_faster=True)
+        Job({"vectorize": ["seed"], "run": {"force": False}}, RunFolder(tmp_path, f"t/a/{k}"),
+            tmp_path / f"{k}.json", if_faster=True)
         for k in range(6)
     ]  # fmt: skip
     for each, status in zip(jobs, ("refused", "busy", "refused", "lost"), strict=False):

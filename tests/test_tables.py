@@ -29,7 +29,7 @@ def test_a_libsvm_file(name: Any, tmp_path: Path) -> None:
     assert features.tolist() == FEATURES
     assert classes.tolist() == [3, 1, 12]
     assert (features.dtype, classes.dtype) == (torch.float32, torch.int64)
-    assert sources == {FILES[name]: hashlib.sha256(LINES.encode()).hexdigest()}
+    assert sources == {f"libsvm/{FILES[name]}": hashlib.sha256(LINES.encode()).hexdigest()}
     file.write_text("not a file of that kind\n")
     with pytest.raises(BadSetting, match=rf"task\.source={name}: .*{FILES[name]}"):
         table(name, Context(data_root=tmp_path))
