@@ -7,7 +7,7 @@
 set -euo pipefail
 root=${1:-${BENCH_RUNS:-runs}}
 [[ -d $root ]] || { echo "wandb_sync: $root is not there: write scripts/wandb_sync.sh RUNS" >&2; exit 2; }
-wandb=${WANDB:-$(command -v wandb || echo "$(dirname "$0")/../.venv/bin/wandb")} # one path
+wandb=${WANDB:-$(command -v wandb || echo "$(dirname "$0")/../.venv/bin/wandb")} # where no environment is active
 shopt -s nullglob
 failed=0
 while IFS= read -r -d '' folder; do

@@ -26,7 +26,7 @@ import yaml
 from hydra import compose, initialize_config_module
 
 from bench.reproduce.runner import interrupt_on_terminate
-from bench.runs import launch, lock
+from bench.runs import launch, lock, machine
 from bench.runs.folder import RunFolder, RunState, folders_below
 from bench.sweeps import workers
 from bench.sweeps.jobs import Job
@@ -465,16 +465,17 @@ def test_a_worker_that_has_lost_its_gpu_makes_room_for_another(
     def lost() -> None:
         raise RuntimeError("CUDA error: an illegal memory access")
 
-    assert not workers.has_lost_device()
+    assert not machine.has_lost_device()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert not workers.has_lost_device()
+    assert not machine.has_lost_device()
     monkeypatch.setattr(torch.cuda, "synchronize", lost)
-    assert workers.has_lost_device()
+    assert machine.has_lost_device()
 
     codes: list[int] = []
     line, theirs = multiprocessing.Pipe()
     line.send("a job")
+    line.close()  # a word that it is idle would find nobody
     monkeypatch.setattr(workers, "make_job", lambda job: None)
     monkeypatch.setattr(workers, "die_with", lambda parent: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
@@ -488,7 +489,6 @@ def test_a_worker_that_has_lost_its_gpu_makes_room_for_another(
     with pytest.raises(SystemExit):
         workers.work(theirs, 0)
     assert codes == [1]
-    assert not line.poll()  # no word that it is idle
 
 
 def bench_of(tmp_path: Path, specs: Path | None = None) -> dict[str, str]:

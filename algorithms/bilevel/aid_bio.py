@@ -40,8 +40,9 @@ def aid_bio(
 
     outer, outer_lr: the rule and the size of the step on x. inner_lr: the size of the inner steps.
     T, c: there are T inner steps, or with c ceil(c (k + 1)^{1/4}), which is AID-BiO-increasing of
-    the paper's experiments, whose analysis is that of Ghadimi and Wang (2018), but begun warm. N:
-    iterations of conjugate gradients. batch: the samples of a batch; None: all the data.
+    the paper's experiments, whose analysis is that of Ghadimi and Wang (2018); its loops begin at
+    the last y and v too. N: iterations of conjugate gradients. batch: the samples of a batch; None:
+    all the data.
 
     info/curvature is the largest |change of g_y| / |change of y| between successive inner steps: a
     lower bound of the largest |eigenvalue| of g_yy on their way, 0 with a single inner step. Inner

@@ -1,5 +1,5 @@
 """BVFSM (Liu, Liu, Zeng, Zhang, Zhang, 2021, arXiv 2110.04974): value-function-based sequential
-minimisation, in the form of BOME's released code.
+minimisation.
 
 Paper -> here: x, y, z -> x, y, z; mu and theta -> l2 r_k, sigma -> log r_k, where r_k is the common
 decay of the regularisers; T_z = T_y -> T.

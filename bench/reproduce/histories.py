@@ -200,7 +200,7 @@ def check_columns(found: Any) -> History:
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("columns of different lengths")
     for column in columns.values():
-        others = [value for value in column if type(value) is not float]  # which most of them are
+        others = [value for value in column if type(value) is not float]  # most of them are floats
         if not all(is_number(value) or value == ABSENT for value in others):
             raise TypeError("not a number")
     return columns

@@ -157,9 +157,5 @@ def sbatch_options(given: Iterable[str]) -> dict[str, str]:
                 f"--sbatch {word}: {option} has {found[option]} already: write it once"
             )
         found[option] = value
-    try:
-        check_options(found)
-    except BadSetting as error:
-        text = str(error).removeprefix("hydra.launcher.options.")
-        raise BadSetting(f"--sbatch {text}") from None
+    check_options(found, "--sbatch ")
     return found

@@ -207,7 +207,7 @@ def perform_lanes(
         while waiting:
             going = {k: runs[k] for k in waiting.pop(0)}
             one = next(iter(going.values()))
-            machine.settle(one.device, one.threads)  # which the run that was opened last has set
+            machine.settle(one.device, one.threads)  # those of the run opened last are set now
             try:
                 drive_lanes(going, say, cores, blame=not if_faster)
             except (Apart, TooLarge) as error:

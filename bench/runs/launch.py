@@ -213,10 +213,10 @@ def changed_data(config: dict[str, Any], folder: RunFolder) -> list[str]:
     """
     try:
         known = folder.environment().get("data") or {}
-        root = expand(config["data"]["root"], "data.root") if known else Path()
+        files = {name: expand(config["data"]["root"], "data.root") / name for name in known}
     except BadSetting:
         return []
-    there = {name: root / name for name in known if (root / name).is_file()}
+    there = {name: file for name, file in files.items() if file.is_file()}
     return [name for name, file in there.items() if digest_of_file(file) != known[name]]
 
 

@@ -120,7 +120,8 @@ def slurm(
     hydra-submitit-launcher is not used: it composes each configuration again in its job, cannot
     pack several runs into one job, and stops waiting when the first job dies.
     """
-    check_options({"partition": partition, **(options or {})})
+    check_options({"partition": partition}, "hydra.launcher.")
+    check_options(options or {})
     given = {
         "partition": partition,
         "gpus_per_node": gpus or None,

@@ -32,15 +32,16 @@ WAITS = (0.0, 2.0, 4.0, 8.0)  # seconds before sacct is asked each time
 WORD = re.compile(r"[A-Za-z0-9_.,:/@=+%&|*\[\]()-]+")  # no blank, quote, $ or control character
 
 
-def check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any], before: str = "hydra.launcher.options.") -> None:
     """Raise BadSetting unless these are options of sbatch that we know, each with a plain value.
+
+    before: what stands before an option where the user has written it.
 
     Each becomes a line `#SBATCH --option=value` of the script that SLURM runs, where a line break
     would begin a command.
     """
     for option, value in options.items():
-        key = "partition" if option == "partition" else f"options.{option}"
-        where = f"hydra.launcher.{key}"
+        where = f"{before}{option}"
         if option == "clusters":  # squeue would list none of its jobs, which then count as ended
             raise BadSetting(f"{where}: start the sweep on a machine of that cluster instead")
         if str(option).replace("_", "-") not in OPTIONS:

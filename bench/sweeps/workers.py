@@ -79,7 +79,9 @@ def work(line: Connection, parent: int) -> None:
             make_job(job)
         except Preempted:  # the run is saved, and its folder says why it stopped
             return
-        if has_lost_device():
+        from bench.runs import machine  # imports torch, as the job has done
+
+        if machine.has_lost_device():
             os._exit(1)  # every later run would fail here; another worker takes its place
         line.send(None)
 
@@ -94,15 +96,6 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def has_lost_device() -> bool:
-    """Whether torch is here, and can use its GPU no more."""
-    if "torch" not in sys.modules:
-        return False
-    from bench.runs import machine  # imports torch
-
-    return machine.has_lost_device()
 
 
 _kept: list[list[Worker]] = []  # the workers that stay between calls of make_with_workers

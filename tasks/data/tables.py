@@ -52,10 +52,8 @@ def table(name: TableName, context: Context) -> tuple[Tensor, Tensor, dict[str, 
             sparse, classes = load_svmlight_file(str(file))
         except ValueError as error:
             raise BadSetting(f"task.source={name}: {file}: {error}") from None
-        features, sources = (
-            sparse.toarray(),
-            {f"libsvm/{file.name}": hashlib.sha256(content).hexdigest()},
-        )
+        features = sparse.toarray()
+        sources = {f"libsvm/{file.name}": hashlib.sha256(content).hexdigest()}
     return torch.from_numpy(features).float(), torch.from_numpy(classes).long(), sources
 
 
