@@ -322,18 +322,23 @@ def test_of_another_grid_only_the_same_points_are_reused(record: Record, tmp_pat
     assert row.chosen is None
 
 
-def test_the_tries_of_an_older_record_are_known_by_its_row(record: Record, tmp_path: Path) -> None:
-    content = record.model_dump()
-    row = content["rows"]["paper"]["A"]
-    for tried in row["tries"]:
-        del tried["name"]
-    older = Record.model_validate(content)
-    (found,) = (r for r in planned(tmp_path, older).rows if (r.variant, r.name) == ("paper", "A"))
-    assert found.chosen is not None
-    row["outdated"] = True
-    older = Record.model_validate(content)
-    (found,) = (r for r in planned(tmp_path, older).rows if (r.variant, r.name) == ("paper", "A"))
-    assert found.chosen is None
+class Short(Known):
+    """Names in which a point's first setting stands for all of them."""
+
+    def get(self, point: Point, seed: int) -> str | None:
+        return name(replace(point, chosen=point.chosen[:1]), seed)
+
+
+def test_tries_are_reused_after_their_grid_got_a_setting(record: Record, tmp_path: Path) -> None:
+    """A run's name does not say whether a setting is the grid's or the row's, and so its seeds are
+    reused too."""
+    grid = {"algorithm.lr": list(RATES), "algorithm.T": [10]}
+    plan = planned(tmp_path / "new", record, Short(), grid=grid)
+    (row,) = (r for r in plan.rows if (r.variant, r.name) == ("paper", "A"))
+    assert [run.summary is not None for run in row.tried] == [True] * 3
+    assert row.chosen is not None
+    assert dict(row.chosen.chosen).keys() == grid.keys()
+    assert [run.summary is not None for run in row.runs] == [True] * 3
 
 
 def test_tries_that_another_metric_chose_by_are_not_reused(record: Record, tmp_path: Path) -> None:

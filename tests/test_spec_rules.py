@@ -506,6 +506,36 @@ def test_every_point_of_a_grid_and_a_budgets_part_of_it() -> None:
     assert chosen(list(points(found, BOOK, "full"))) == [{}]
 
 
+def test_each_point_of_the_rest_is_tried_with_own_and_with_drawn_values() -> None:
+    """The same ones for every row; a row whose grid lacks a drawn setting goes without."""
+    drawn = {"T": [1, 10, 100, 1000], "eta": [0.25, 0.5, 1.0]}
+    grid = {"lr": [float(i) for i in range(40)], **drawn}
+    found = spec(
+        select=SELECT, variants={"paper": {}},
+        budgets={"short": {"minutes": 1.0, "drawn": ["T", "eta"]}, "full": {"minutes": 1.0}},
+        rows={
+            "A": {"method": "bome", "set": {"T": 10, "eta": 0.5}, "grid": grid},
+            "B": {"method": "bome", "set": {"T": 7, "eta": 0.5}, "grid": grid},
+            "C": {"method": "bome", "set": {"T": 7}, "grid": {"lr": [1.0]}},
+        },
+    )  # fmt: skip
+    some = [p for p in points(found, BOOK, "short") if p.row == "A"]
+    own, other = {"T": 10, "eta": 0.5}, []
+    for rate in grid["lr"]:
+        tried = [p for p in chosen(some) if p["lr"] == rate]
+        assert tried[0] == {"lr": rate, **own}
+        other += tried[1:]
+        assert all(p["T"] in drawn["T"] and p["eta"] in drawn["eta"] for p in tried)
+        assert len(tried) == 2 or tried == tried[:1]
+    assert len({(p["T"], p["eta"]) for p in other}) == 11  # all pairs but the row's own
+    assert 40 > len(other) > 30  # one in twelve draws the row's own
+    beside = chosen([p for p in points(found, BOOK, "short") if p.row == "B"])
+    assert [p for p in beside if p["T"] != 7 and (p["T"], p["eta"]) != (10, 0.5)] == other
+    assert chosen([p for p in points(found, BOOK, "short") if p.row == "C"]) == [{"lr": 1.0}]
+    whole = [p for p in points(found, BOOK, "full") if p.row == "A"]
+    assert len(whole) == 40 * 4 * 3
+
+
 def test_which_rows_run() -> None:
     rows = {
         "all": {}, "code": {"only": ["code"]}, "short": {"at": ["short"]},

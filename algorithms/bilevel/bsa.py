@@ -10,7 +10,7 @@ on {0, ..., Q - 1}: the mean of this estimate is the Neumann series of Q terms. 
 single samples (batch = 1). BSA begins its inner loop at the last y, as benchmark_bilevel's does.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import Count, NonNegative, Positive
-from bench.numerics.descent import Descent
+from bench.numerics.descent import Descent, descent
 
 
 class BsaState(NamedTuple):
@@ -30,6 +30,7 @@ class BsaState(NamedTuple):
 class TtsaState(NamedTuple):
     x: Tensor
     y: Tensor
+    outer: Any
 
 
 def bsa(
@@ -74,26 +75,30 @@ def ttsa(
     outer_decay: NonNegative = 0.6,
     inner_decay: NonNegative = 0.4,
     batch: Count | None = 1,
+    outer_rule: Literal["gd", "adam"] = "gd",
 ) -> Algorithm:
     """TTSA, two-timescale stochastic approximation: one step in y, then one in x.
 
     outer_lr, outer_decay: the step size of x, and how it falls. inner_lr, inner_decay: the same for
     y, whose step size falls more slowly. eta, Q: the step size and the terms of the Neumann series.
-    batch: the samples of a batch; None: all the data.
+    batch: the samples of a batch; None: all the data. outer_rule: the rule of the step on x, "gd"
+    in the paper; stocBiO's appendix B has "adam".
 
     Caveat: its step sizes fall, and it comes closer more and more slowly.
     """
+
+    outer = descent(outer_rule)
 
     def step(o: Oracle, s: TtsaState, draw: Draw) -> tuple[TtsaState, dict[str, Tensor]]:
         k = draw.step + 1
         y = o.project_y(s.y - inner_lr / k**inner_decay * o.g_y(s.x, s.y, draw.g(batch)))
         hypergrad = estimate(o, s.x, y, draw, eta, Q, batch)
-        x = o.project(s.x - outer_lr / k**outer_decay * hypergrad)
-        return TtsaState(x, y), {"hypergrad_sq": hypergrad.square().sum()}
+        x, memory = outer.step(s.x, hypergrad, outer_lr / k**outer_decay, s.outer)
+        return TtsaState(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
 
     cost = Cost(grad_g=1, grad_f=1, jvp_g=1, batch=batch)
     cost += Cost(hvp_g=Q - 1, batch=batch, at_most=True)
-    return Algorithm(TtsaState, step, cost=cost)
+    return Algorithm(lambda x, y: TtsaState(x, y, outer.init(x)), step, cost=cost)
 
 
 def estimate(

@@ -15,7 +15,7 @@ The method is deterministic and made for all the data.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
 from bench.core.oracle import Asked, Oracle
-from bench.core.settings import Count, Positive, version
+from bench.core.settings import BadSetting, Count, Positive, version
+from bench.numerics.descent import descent
 from bench.numerics.inner import Loop, cg_until, descend_until
 
 
@@ -34,6 +35,7 @@ class State(NamedTuple):
     L: Tensor  # 1 / the step size; 0 before the first step
     f: Tensor  # the value of f at the last step
     sizes: Tensor  # |g_y| and |f_y| at the first step
+    outer: Any  # the memory of Adam
 
 
 @version(2)
@@ -45,6 +47,7 @@ def hoag(
     T: Count = 1000,
     Q: Count = 100,
     batch: Count | None = None,
+    outer_rule: Literal["gd", "adam"] = "gd",
 ) -> Algorithm:
     """HOAG.
 
@@ -53,8 +56,12 @@ def hoag(
     most 1e-3. schedule, tolerance: epsilon_k is the tolerance times 1 / k^2 ("quadratic"), 1 / k^3
     ("cubic") or .9^k ("exponential"), as in the paper's experiments. T, Q: the most inner steps,
     and the most iterations of conjugate gradients. batch: the samples of a batch; None: all the
-    data.
+    data. outer_rule: the rule of the step on x, "gd" in the paper; stocBiO's appendix B has "adam".
+    Raises BadSetting for Adam with a step size that adapts.
     """
+    if outer_rule == "adam" and outer_lr == "adaptive":
+        raise BadSetting("algorithm.outer_lr=adaptive: Adam takes a number; write outer_lr=0.01")
+    outer = descent(outer_rule)
 
     def fall(k: int) -> float:
         return {"quadratic": k**-2.0, "cubic": k**-3.0, "exponential": 0.9**k}[schedule]
@@ -88,7 +95,10 @@ def hoag(
             L = torch.where(s.L == 0, first, s.L)
         else:
             L = 1 / p.new_full((), outer_lr)
-        x = o.project(s.x - p / L)  # line 5
+        x, memory = s.x - p / L, s.outer  # line 5
+        if outer_rule == "adam" and outer_lr != "adaptive":
+            x, memory = outer.step(s.x, p, outer_lr, s.outer)
+        x = o.project(x)
         if outer_lr == "adaptive":
             moved = (x - s.x).norm()
             enough = f - now <= s.f + before * (1 + moved) - L / 2 * moved.square()
@@ -96,12 +106,12 @@ def hoag(
             rejected = ~enough & (f - s.f >= 0.2 * s.f.abs())
             x = torch.where(rejected, s.x, x)
         sizes = torch.stack([lower_sizes[0], size])
-        return State(x, y, v, L, f, sizes), {"hypergrad_sq": p.square().sum()}
+        return State(x, y, v, L, f, sizes, memory), {"hypergrad_sq": p.square().sum()}
 
     def init(x: Tensor, y: Tensor) -> State:
         zero = x.new_zeros(())
         f = x.new_full((), torch.finfo(x.dtype).max)
-        return State(x, y, torch.zeros_like(y), zero, f, x.new_zeros(2))
+        return State(x, y, torch.zeros_like(y), zero, f, x.new_zeros(2), outer.init(x))
 
     # There is no further inner step, or iteration, once its tolerance is met. The warm start costs
     # a product, which gives the residual of the last solution.

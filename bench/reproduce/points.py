@@ -1,11 +1,12 @@
 """From a spec to settings: every grid point of every row, and what a point's runs are given."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from random import Random
 
 from bench.reproduce.schema import Budget, Variant
-from bench.reproduce.specs import Book, Settings, Spec, Value, VariantPart
+from bench.reproduce.specs import Book, Grid, Settings, Spec, Value, VariantPart
 
 CLOCKS = ("run.seconds", "run.cpu_seconds")  # the settings that end a run after some time
 
@@ -28,7 +29,8 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
     variant, for the row, and for the row's variant. A grid is the first that is given by the row's
     variant, the row, the variant or the spec; a reference line takes only the first two. A budget's
     own grid keeps fewer values of the settings that it names, and leaves the others at their
-    defaults.
+    defaults. Where a budget names settings as drawn, each point of the rest of the grid is tried
+    twice: with the row's own values of these settings, and with values drawn from the grid.
     """
     scale = spec.budgets[budget]
     for variant, part in spec.variants.items():
@@ -55,8 +57,27 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
             of_budget = row.grids.get(budget, scale.grid)
             if of_budget is not None:
                 grid = {path: of_budget[path] for path in grid if path in of_budget}
-            for values in product(*grid.values()):
-                yield Point(variant, name, tuple(settings.items()), tuple(zip(grid, values)))
+            for chosen in combinations(grid, settings, scale.drawn):
+                yield Point(variant, name, tuple(settings.items()), tuple(chosen.items()))
+
+
+def combinations(grid: Grid, settings: Settings, drawn: Sequence[str]) -> Iterator[Settings]:
+    """Every combination of a grid's values, but for the settings that are drawn.
+
+    settings: has the row's own values of the drawn settings. The values that the k-th combination
+    of the others is tried with are drawn by a generator with seed k, so that all rows with the same
+    grid get the same.
+    """
+    asked = {path: grid[path] for path in drawn if path in grid}
+    rest = {path: values for path, values in grid.items() if path not in asked}
+    for k, values in enumerate(product(*rest.values())):
+        chosen = dict(zip(rest, values))
+        own = {path: settings[path] for path in asked}
+        yield chosen | own
+        random = Random(k)
+        drawn_values = {path: random.choice(values) for path, values in asked.items()}
+        if drawn_values != own:
+            yield chosen | drawn_values
 
 
 def ends_by_clock(point: Point) -> bool:

@@ -94,7 +94,8 @@ def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -
             continue
         own = [recorded_run(found, row, i) for i in range(len(row.seeds))]
         judgeable = have_histories(own) or not needs_histories(point.row, artifact.spec)
-        if judgeable and dict(point.chosen) == row.chosen:
+        names.ensure([(point, row.seeds[0])], artifact.file)
+        if judgeable and names.get(point, row.seeds[0]) == row.runs[0]:
             wanted = [(point, seed) for seed in row.seeds]
             names.ensure(wanted, artifact.file)
             today = {names.get(*pair) for pair in wanted}
@@ -112,19 +113,18 @@ def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -
 def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) -> Run | None:
     """The run that tried a grid point, with the value that chooses; None if it cannot be reused.
 
-    Older records have no names of these runs, which are then those of today if the chosen point's
-    runs are.
+    The name of the run finds it, whatever else the grid had.
     """
     select = artifact.spec.select
-    found = next((t for t in row.tries if t["settings"] == dict(point.chosen)), None)
-    if found is None or select is None or found["status"] == "missing":
-        return None
-    if found.get("metric", select.metric) != select.metric:
+    if select is None:
         return None
     names.ensure([(point, TUNING_SEED)], artifact.file)
     name = names.get(point, TUNING_SEED)
     assert name is not None
-    if found.get("name", name if not row.outdated else None) != name:
+    found = next((t for t in row.tries if t.get("name") == name), None)
+    if found is None or found["status"] == "missing":
+        return None
+    if found.get("metric", select.metric) != select.metric:
         return None
     last = {} if found.get("value") is None else {select.metric: found["value"]}
     summary = {"status": found["status"], "reason": None, "last": last}

@@ -80,7 +80,8 @@ class Scale(StrictModel):
     be fewer seeds) or smaller; by default full is the paper's scale and short is smaller. minutes:
     the estimated cost on 2 CPU cores, both variants together. more_seeds: row -> its number of
     seeds, where a claim about the row takes more of them than the others do. grid: null is all of
-    it. lanes: seeds may go side by side though columns show times, which such runs do not have.
+    it. drawn: the settings of grids of which not every combination is tried (see `points`). lanes:
+    seeds may go side by side though columns show times, which such runs do not have.
     """
 
     scale: ScaleName | None = None
@@ -89,6 +90,7 @@ class Scale(StrictModel):
     more_seeds: dict[str, Count] = {}
     set: Settings = {}
     grid: Grid | None = None
+    drawn: list[str] = []
     lanes: bool = False
     note: str = ""
 

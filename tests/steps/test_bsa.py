@@ -72,3 +72,21 @@ def test_ttsa(outer_decay: float, inner_decay: float, case: str, batch: int | No
 
     method = ttsa(0.1, LR, ETA, Q=Q, outer_decay=outer_decay, inner_decay=inner_decay, batch=batch)
     bilevel.assert_same_path(task, method, by_hand, steps=4, seed=SEED)
+
+
+@pytest.mark.parametrize("case", at.CASES)
+def test_ttsa_with_adam(case: str) -> None:
+    """As in stocBiO's appendix B: the estimate goes through Adam, before the projection."""
+    task = bilevel.CASES[case]()
+
+    def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
+        x, y, move = at.X0, at.Y0, at.Adam(0.1)
+        for k in range(4):
+            draw = draws(k)
+            y = at.in_y(task, y - LR * at.g_y(x, y, draw.g(1)))
+            found = estimate(x, y, draw, 1)
+            x = at.in_x(task, move(x, found))
+            yield x, y, found
+
+    method = ttsa(0.1, LR, ETA, Q=Q, outer_decay=0.0, inner_decay=0.0, outer_rule="adam")
+    bilevel.assert_same_path(task, method, by_hand, steps=4, seed=SEED)

@@ -14,6 +14,7 @@ from algorithms.bilevel.hoag import State, hoag
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
+from bench.core.settings import BadSetting
 from bench.core.task import Batch, Task
 from tests.steps import problem as at
 from tests.steps.following import ByHand, Values, assert_follows, partials
@@ -49,6 +50,7 @@ def by_hand(
     T: int = 1000,
     Q: int = 100,
     met: set[str] | None = None,
+    outer_rule: str = "gd",
 ) -> ByHand:
     """Lines 2 to 5; `met` collects what happened to L and to the inner loop.
 
@@ -62,7 +64,7 @@ def by_hand(
 
     def steps(draws: Callable[[int], Draw]) -> Iterator[Values]:
         (x, y), v, L, last = task.init(generator()), torch.zeros(at.Q).double(), 0.0, math.inf
-        before = tolerance * FALLS[schedule][0]
+        before, adam = tolerance * FALLS[schedule][0], at.Adam(0.3)
         for k in range(STEPS):
             xi, zeta = draws(k).f(batch), draws(k).g(batch)
             now = tolerance * FALLS[schedule][k]
@@ -84,7 +86,7 @@ def by_hand(
                 L = 1 / float(outer_lr)
             elif k == 0:
                 L = float(p.norm()) / at.P**0.5 if float(p.norm()) > 1e-3 else 1.0
-            new = at.in_x(task, x - p / L)
+            new = at.in_x(task, adam(x, p) if outer_rule == "adam" else x - p / L)
             if outer_lr == "adaptive":
                 moved = float((new - x).norm())
                 if f <= last + now + before * (1 + moved) - L * moved**2 / 2:
@@ -150,7 +152,7 @@ def test_what_decrease_is_enough(case: str) -> None:
 
     def after(last: float) -> State:
         one = torch.ones(2, dtype=torch.float64)
-        state = State(at.X0, at.Y0, at.Y0, L * one[0], last * one[0], one)
+        state = State(at.X0, at.Y0, at.Y0, L * one[0], last * one[0], one, ())
         return method.step(Oracle(task), state, Draw(task, 0, 2))[0]
 
     new = after(10.0)
@@ -179,6 +181,17 @@ def test_a_hypergradient_next_to_nothing_gives_a_step_of_1() -> None:
 @pytest.mark.parametrize("case", at.CASES)
 def test_a_fixed_step(case: str) -> None:
     follows(at.CASES[case](), 8, outer_lr=0.3, inner_lr=0.5, T=5, Q=2)
+
+
+@pytest.mark.parametrize("case", at.CASES)
+def test_adam_in_place_of_its_own_step(case: str) -> None:
+    settings = {"outer_lr": 0.3, "inner_lr": 0.5, "T": 5, "Q": 2}
+    follows(at.CASES[case](), 8, outer_rule="adam", **settings)
+
+
+def test_adam_needs_a_step_size() -> None:
+    with pytest.raises(BadSetting, match=r"outer_lr=adaptive: .* write outer_lr="):
+        hoag(0.5, outer_rule="adam")
 
 
 def test_hoag_unless_told_otherwise() -> None:
