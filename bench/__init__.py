@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bench.core.algorithm import Cost as Cost
     from bench.core.algorithm import Moment as Moment
     from bench.core.draw import Draw as Draw
+    from bench.core.draw import RowSampler as RowSampler
     from bench.core.draw import generator as generator
     from bench.core.loop import Diverged as Diverged
     from bench.core.oracle import Oracle as Oracle
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 # where each name above is; tests/test_names.py holds the two lists against each other
 MODULES = {
     "bench.core.algorithm": ("Algorithm", "Cost", "Moment"),
-    "bench.core.draw": ("Draw", "generator"),
+    "bench.core.draw": ("Draw", "RowSampler", "generator"),
     "bench.core.loop": ("Diverged",),
     "bench.core.oracle": ("Oracle",),
     "bench.core.settings": (

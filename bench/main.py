@@ -97,7 +97,8 @@ def shorter_help(asked: bool) -> Iterator[None]:
     """A context in which Hydra's help, if it is asked for, is printed in lines of 80 characters.
 
     Hydra lists every group of conf/. Those that nobody chooses by hand are left out: the specs of
-    the command `reproduce`, and the settings that come with a pair of task and algorithm.
+    the command `reproduce`, and the settings that come with a pair of task and algorithm. So is the
+    space that the league searches, which a method's yaml has beside its settings.
     """
     if not asked:
         yield
@@ -108,6 +109,7 @@ def shorter_help(asked: bool) -> Iterator[None]:
             yield
     finally:
         choices = re.sub(r"^(paper|tuned)(/\w+)*: .*\n", "", text.getvalue(), flags=re.M)
+        choices = re.sub(r"^  tuning:\n(    .*\n)*", "", choices, flags=re.M)  # no setting
         print(re.sub(r"^[\w/]+: .{70,}$", wrapped, choices, flags=re.M), end="")
 
 
@@ -156,6 +158,8 @@ def explain(error: Exception, overrides: list[str]) -> str:
             if f"{key}/{value}" == str(error.missing_cfg_file):  # the choice is itself a path
                 group, choice = key, value
         return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
+    if "Error merging override algorithm.tuning" in text:
+        return f"{text.split()[-1]}: what the league searches, no setting; write algorithm.T=1"
     if "Config group override must be" in text:
         choices = [o for o in overrides if "." not in o.partition("=")[0] and o[:5] != "seed="]
         return f"{' '.join(choices)}: {text.partition(': ')[2]}"

@@ -92,6 +92,7 @@ TASKS: dict[str, list[str]] = {
 }  # fmt: skip
 SHORT = {"cap": 10, "N": 5}  # of methods' inner loops, where they have such a setting
 SHORTER = {"hoag": {"T": 20}, "bvfsm": {"eps": 0.1}}
+NEEDS = {("hoag", "outer_rule"): {"outer_lr": 0.05}}  # what a choice is refused without
 ELSEWHERE = {
     "learn2learn",  # an extra package, held against ours in test_few_shot.py
     "optuna_tpe",  # its sampler's numbers are those of the version installed
@@ -182,7 +183,7 @@ def of_method(name: str, setting: str = "", value: Any = None) -> dict[str, Any]
         node |= {key: value for key, value in SHORT.items() if key in node}
         node |= SHORTER.get(name, {})
     if setting:
-        node[setting] = value
+        node |= {setting: value, **NEEDS.get((name, setting), {})}
     found = rows_of(task, build(check_settings(node, "algorithm", Algorithm)))
     return found | {"versions": versions(node)}
 

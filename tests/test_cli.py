@@ -60,6 +60,14 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("task=quadratic", "run.until=los", "run.target=0.1"),
         ("run.until=los", "objective"),
     ),
+    "a target of a metric that is to be high": (
+        ("task/data=digits", "run.until=test_accuracy", "run.target=.9"),
+        ("run.until=test_accuracy", "higher values are better", "test_loss"),
+    ),
+    "a space that the league searches": (
+        ("algorithm.tuning.T=[1]",),
+        ("algorithm.tuning.T=[1]", "write algorithm.T=1"),
+    ),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
 }
@@ -346,8 +354,11 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_has_settings_first_and_what_people_choose(main: Main) -> None:  # noqa: F811
-    """Specs of `reproduce` and the settings of pairs are nobody's choice."""
+    """Specs of `reproduce` and the settings of pairs are nobody's choice, and the space that the
+    league searches is no setting."""
     shown = main("--help").out
+    assert "tuning:" not in shown
+    assert "  batch: null\nlogger:" in shown
     assert shown.index("run:\n  steps: 500") < shown.index("Choices, written as group=choice")
     assert "\nalgorithm: af2obo, aid_bio," in shown
     assert "\nlogger: local, wandb\n" in shown

@@ -13,7 +13,7 @@ from bench import Algorithm, BadSetting, Cost, Derivatives, Draw, Oracle, Set, T
 from bench.contract import Broken, check_algorithm, check_task, on_a_ball, quadratic, zero_sum
 from bench.contract import algorithms as of_algorithms
 from bench.core.settings import build, check_settings
-from bench.core.task import Context, Place
+from bench.core.task import Context, Place, count_one
 from tasks.quadratic import quadratic as closed_quadratic
 from tasks.toy import toy_coreset
 from tests.composed import composed
@@ -319,6 +319,10 @@ BAD: dict[str, tuple[Callable[[], Task], str]] = {
     "rows that are cut wrongly": (
         lambda: with_data(quadratic(), rows=lambda batch, a, b: batch[a:]),
         "rows.* has 3 samples",
+    ),
+    "samples that nothing counts": (
+        lambda: with_data(quadratic(), count=count_one),
+        "nothing counts the samples",
     ),
     "a count of nothing": (lambda: with_data(quadratic(), count=lambda batch: 0), "count says 0"),
     "a loss of many numbers": (

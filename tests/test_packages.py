@@ -20,7 +20,9 @@ from bench.reproduce import book, cli, records
 from bench.reproduce.book import load_book
 from bench.reproduce.plan import fingerprint
 from bench.runs import source
+from bench.runs.better import better, read
 from bench.runs.name import describe_node
+from bench.solving.methods import methods
 from tests.conftest import ROOT
 from tests.test_faults import at_step  # noqa: F401  (a fixture)
 from tests.test_hostile import Main, Said, main  # noqa: F401  (a fixture)
@@ -213,6 +215,20 @@ def test_its_artifact_is_made_judged_reported_and_compared(
     assert "(recorded)" in capsys.readouterr().out
 
 
+def test_which_of_its_values_are_better_is_known_to_bench(
+    installed: Path,
+    main: Main,  # noqa: F811
+) -> None:
+    said = main(*RUN, *QUICK)
+    assert said.code == 0, said.err
+    (line,) = (line for line in said.out.splitlines() if line.startswith(" objective"))
+    assert line.split()[-1] == "lower", said.out
+    (installed / "conf/paper/metrics.yaml").write_text("ridge: [")
+    read.cache_clear()
+    assert better("ridge", "objective") == "neither"
+    read.cache_clear()
+
+
 def test_its_runs_are_compared_and_what_is_left_is_listed(
     installed: Path,
     main: Main,  # noqa: F811
@@ -393,6 +409,20 @@ def test_broken_code_is_refused_where_it_is_used_and_nowhere_else(
         one_line(main("task=x"), "task._target_=mine.code.problem: package mine", why, "repair it")
         assert main("task=toy_minimax", *QUICK).code == 0
     finally:
+        for name in ("mine", "mine.code"):
+            sys.modules.pop(name, None)
+
+
+def test_a_method_whose_code_is_broken_hides_no_other(write: Callable[..., Path]) -> None:
+    yaml_of_it = {"conf/algorithm/mine.yaml": "_target_: mine.code.method\n"}
+    write("mine", mine={"__init__.py": "", "code.py": "import nothing_such", **yaml_of_it})
+    methods.cache_clear()
+    try:
+        assert methods()["mine"].help.startswith("mine\n\nNot here: ")
+        assert "repair it" in methods()["mine"].help
+        assert methods()["bome"].kind == "bilevel"
+    finally:
+        methods.cache_clear()
         for name in ("mine", "mine.code"):
             sys.modules.pop(name, None)
 

@@ -237,6 +237,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (claim("converges", metric="loss", within=0.0), "claims.c.within=0.0: input should be greater"),
     (claim("slope", **SLOPE, after=1.0), "claims.c.after=1.0: input should be less than 1"),
     (claim("slope", **SLOPE, after=-0.5), "claims.c.after=-0.5: input should be greater than or"),
+    ({"budgets": {"short": {"minutes": 1.0, "drawn": ["a.rl"]}}, **GRID},
+     "budgets.short.drawn: a.rl: no such setting in a grid of the spec; did you mean a.lr?"),
     ({"budgets": {"short": {"minutes": 1.0, "seeds": 2, "more_seeds": {"C": 3}}}},
      "budgets.short.more_seeds: C: no such row; there is A, B"),
     ({"budgets": {"short": {"minutes": 1.0, "seeds": 2, "more_seeds": {"A": 2}}}},
@@ -534,6 +536,11 @@ def test_each_point_of_the_rest_is_tried_with_own_and_with_drawn_values() -> Non
     assert chosen([p for p in points(found, BOOK, "short") if p.row == "C"]) == [{"lr": 1.0}]
     whole = [p for p in points(found, BOOK, "full") if p.row == "A"]
     assert len(whole) == 40 * 4 * 3
+    without = found.model_copy(
+        update={"rows": {"B": found.rows["B"].model_copy(update={"set": {}})}}
+    )
+    with pytest.raises(BadSetting, match=r"rows\.B: T is drawn, .* write set: {T: \.\.\.}"):
+        list(points(without, BOOK, "short"))
 
 
 def test_which_rows_run() -> None:

@@ -15,11 +15,17 @@ from tests.test_claims import claimed, run
 from tests.test_records import MACHINE
 
 
-def recorded(pace: float | None, others: float | None = 0.0, device: str | None = "A CPU") -> Run:
+def recorded(
+    pace: float | None,
+    others: float | None = 0.0,
+    device: str | None = "A CPU",
+    commit: str = "c",
+    instructions: str = "AVX2",
+) -> Run:
     """A run that a record has, of a machine of this pace, beside which others kept cores busy."""
     job = PlannedRun(Point("paper", "A", (), ()), 1, "paper/A/-1")
     summary = {"status": "done", "process": {"others_cores": others, "pace_ms": pace}}
-    part = RecordedPart((), Circumstances("c", "s", "1", "AVX2", device))
+    part = RecordedPart((), Circumstances(commit, "s", "1", instructions, device))
     return Run(job, RunFolder(Path(), job.name), summary, part)
 
 
@@ -44,6 +50,9 @@ def in_folder(root: Path, when: int, pace: float | None, device: str = "A CPU") 
         ([recorded(1.51), recorded(1.0)], False),
         ([recorded(1.2), recorded(1.7), recorded(1.0)], False),
         ([recorded(None), recorded(None)], True),  # as those of older records
+        ([recorded(None), recorded(None, commit="d")], False),
+        ([recorded(None), recorded(None, instructions="AVX512")], False),
+        ([recorded(1.0), recorded(1.2, commit="d", instructions="AVX512")], True),
         ([recorded(None), recorded(1.0)], False),
         ([recorded(1.0), recorded(1.0, device="Another CPU")], False),
         ([recorded(None), recorded(None, device=None)], False),

@@ -9,7 +9,17 @@ from torch import Tensor
 from bench.contract.broken import require
 from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle, Products
-from bench.core.task import Batch, Context, Derivatives, Loss, Place, Set, Task, Wrt
+from bench.core.task import (
+    Batch,
+    Context,
+    Derivatives,
+    Loss,
+    Place,
+    Set,
+    Task,
+    Wrt,
+    count_one,
+)
 
 SIZE = 4  # samples of the batches that are tried
 RTOL = 1e-6  # of a closed form in double precision
@@ -89,6 +99,10 @@ def check_data(task: Task, size: int | None) -> None:
         require(
             number >= 1, f"data.count says {number} of a batch of the {side} level", "data.count"
         )
+        if size is not None and size > 1 and data.count is count_one:
+            single = sampler(generator("contract", side), 0, 1)
+            look = f"data.count: without it a batch of {size} samples counts as one"
+            require(equal(one, single), f"nothing counts the samples of the {side} level", look)
         if one is not None and number == size == SIZE and data.rows is not None:
             part = data.count(data.rows(one, 1, 3))
             require(part == 2, f"data.rows(batch, 1, 3) has {part} samples", "data.rows")

@@ -223,6 +223,9 @@ def check_spec(
             check_name(name, spec.rows, field, "row")
             if n <= scale.seeds:
                 raise refuse(f"{field}.{name}", f"every row has {scale.seeds} seeds: write more")
+        for path in scale.drawn:
+            field = f"budgets.{budget}.drawn"
+            check_name(path, grid_paths(spec), field, "setting in a grid of the spec")
     for path in spec.ends:
         check_name(path, grid_paths(spec), "ends", "setting in a grid of the spec")
     for key, claim in spec.claims.items():

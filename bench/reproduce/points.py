@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from random import Random
 
+from bench.core.settings import BadSetting
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import Book, Grid, Settings, Spec, Value, VariantPart
 
@@ -31,6 +32,7 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
     own grid keeps fewer values of the settings that it names, and leaves the others at their
     defaults. Where a budget names settings as drawn, each point of the rest of the grid is tried
     twice: with the row's own values of these settings, and with values drawn from the grid.
+    Raises BadSetting for a row without a value of its own.
     """
     scale = spec.budgets[budget]
     for variant, part in spec.variants.items():
@@ -57,6 +59,12 @@ def points(spec: Spec, book: Book, budget: Budget) -> Iterator[Point]:
             of_budget = row.grids.get(budget, scale.grid)
             if of_budget is not None:
                 grid = {path: of_budget[path] for path in grid if path in of_budget}
+            for path in scale.drawn:
+                if path in grid and path not in settings:
+                    raise BadSetting(
+                        f"rows.{name}: {path} is drawn, and the row has no value of its own: write "
+                        f"set: {{{path}: ...}}"
+                    )
             for chosen in combinations(grid, settings, scale.drawn):
                 yield Point(variant, name, tuple(settings.items()), tuple(chosen.items()))
 

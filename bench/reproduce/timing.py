@@ -70,16 +70,17 @@ def can_compare(some: Sequence[Run]) -> bool:
 def have_one_speed(some: Sequence[Run]) -> bool:
     """Whether runs were made on devices of one name, and on machines of about the same pace.
 
-    Runs of which no pace is known, such as those of older records, count as alike; a known pace and
-    an unknown one do not.
+    Runs of which no pace is known, such as those of older records, count as alike if one commit
+    made them with one instruction set; a known pace and an unknown one do not.
     """
-    if len({stage.device for run in some for stage in circumstances(run)}) > 1:
+    stages = [stage for run in some for stage in circumstances(run)]
+    if len({stage.device for stage in stages}) > 1:
         return False
     paces = [pace(run) for run in some]
     known = [p for p in paces if p is not None]
-    if len(known) < len(paces):
-        return not known
-    return max(known) <= FASTER * min(known)
+    if not known:
+        return len({(stage.commit, stage.instructions) for stage in stages}) <= 1
+    return len(known) == len(paces) and max(known) <= FASTER * min(known)
 
 
 def runs_to_repeat(some: Sequence[Run]) -> list[Run]:

@@ -1,13 +1,17 @@
-"""Which values of a task's metrics are better, as conf/paper/metrics.yaml says."""
+"""Which values of a task's metrics are better, as conf/paper/metrics.yaml says, here or in a
+package."""
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import yaml
+
+from bench.core.packages import listed
 
 Better = Literal["higher", "lower"]
 Way = Literal["higher", "lower", "neither"]
@@ -20,10 +24,12 @@ class Best(NamedTuple):
     step: int
 
 
-@cache
 def better_values(task: str) -> Mapping[str, Better]:
-    """For each metric of a task whether higher or lower values are better, where this is known."""
-    return {name: m["better"] for name, m in _listed().get(task, {}).items() if "better" in m}
+    """For each metric of a task whether higher or lower values are better, where this is known.
+
+    task: the name of the task's function.
+    """
+    return {name: m["better"] for name, m in metrics(task).items() if "better" in m}
 
 
 def better(task: str, metric: str) -> Way:
@@ -32,19 +38,35 @@ def better(task: str, metric: str) -> Way:
     task: the name of the task's function. "neither" is also the answer for a metric that the file
     does not list.
     """
-    about = _listed().get(task, {}).get(metric) or _listed()["any"].get(metric, {})
+    about = metrics(task).get(metric) or metrics("any").get(metric, {})
     found: Way = about.get("better", "neither")
     return found
 
 
+def metrics(task: str) -> dict[str, Any]:
+    """metric -> what is said of it, of a task that this project or a listed package has.
+
+    A package's file that cannot be read says nothing; `reproduce` says what is wrong with it.
+    """
+    for conf in (Path(str(files("conf"))), *(package.conf for package in listed().packages)):
+        with suppress(OSError, ValueError, yaml.YAMLError):
+            found = read(conf / "paper" / "metrics.yaml").get(task, {})
+            if found:
+                return dict(found)
+    return {}
+
+
 @cache
-def _listed() -> dict[str, dict[str, Any]]:
-    """The file: task -> metric -> what is said of it."""
-    text = (Path(str(files("conf"))) / "paper" / "metrics.yaml").read_text()
-    found: dict[str, dict[str, Any]] = yaml.load(
-        text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    )
-    return found
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """The file's content, task -> metric -> what is said of it. Raises what reading it raises, and
+    ValueError where it has another form."""
+    content = yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    groups = content.values() if isinstance(content, dict) else [content]
+    if not all(isinstance(group, dict) for group in groups):
+        raise ValueError(file)
+    if not all(isinstance(about, dict) for group in groups for about in group.values()):
+        raise ValueError(file)
+    return dict(content)
 
 
 def improves(value: Any, best: Best | None, better: Better) -> bool:

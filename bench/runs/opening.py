@@ -13,6 +13,7 @@ from bench.core.loop import Standing, first, row
 from bench.core.settings import BadSetting, build, expand, unknown_setting
 from bench.core.task import Context, Task
 from bench.runs import checkpoint, machine
+from bench.runs.better import better, better_values
 from bench.runs.folder import RunFolder
 
 LONG = 50_000  # steps: a compiled one takes .1 ms less or better, and compiling takes 3 to 10 s
@@ -120,7 +121,7 @@ def build_run(
         if not isinstance(error, RuntimeError) or re.search("memory|overflow", str(error)):
             raise BadSetting(f"task, algorithm: too large for this machine: {error}") from None
         raise
-    until = goal(config["run"], task, start)
+    until = goal(config["run"], task, start, folder.name.partition("/")[0])
     compiles = is_compiled(config["run"])
     if old:
         compiles = bool(old.get("compile", False))  # a change would change the last bits
@@ -157,8 +158,14 @@ def check_data(folder: RunFolder, old: dict[str, Any], task: Task) -> None:
             )
 
 
-def goal(settings: dict[str, Any], task: Task, start: Standing) -> tuple[str, float] | None:
-    """The metric and value at which the run ends early; None if it has none. Raises BadSetting."""
+def goal(
+    settings: dict[str, Any], task: Task, start: Standing, name: str
+) -> tuple[str, float] | None:
+    """The metric and value at which the run ends early; None if it has none.
+
+    name: of the task's function. Raises BadSetting, also for a metric that is to be high: a run
+    ends where its metric is at most the value.
+    """
     until, target = settings["until"], settings["target"]
     if (until is None) != (target is None):
         raise BadSetting(f"run.until={until} run.target={target}: write both, or neither")
@@ -168,4 +175,11 @@ def goal(settings: dict[str, Any], task: Task, start: Standing) -> tuple[str, fl
         there = row(task, start)
     if until not in there:
         raise unknown_setting("run.until", until, there, until)
+    if better(name, until) == "higher":
+        ways = better_values(name)
+        losses = [metric for metric in there if ways.get(metric) == "lower"]
+        raise BadSetting(
+            f"run.until={until}: higher values are better, and a run ends where its metric is at "
+            f"most run.target; write {' or '.join(losses) or 'a loss'}"
+        )
     return until, target

@@ -43,7 +43,8 @@ def solve(
     trainable parameters are meant: the loss then receives what is called as the module is
     (`y(images)`), and has `y.parameters()`. The losses and the solution have x and y in the form
     in which they are given here. What is given is not changed: the solution has a module of its
-    own.
+    own. The tensors of x0 have one floating dtype and one device, on which the method runs, and
+    so have those of y0.
 
     method: a name in `bench.methods()`, or a function of yours that returns an Algorithm.
     settings: the method's own, such as outer_lr=0.1, T=20 or batch=32;
@@ -53,14 +54,15 @@ def solve(
     upper_data, lower_data: tensors whose rows are samples, or a tuple or dict of them; a Dataset;
     or a function draw(rng, size) or draw(rng, size, step), with rng a torch.Generator and size the
     method's `batch`. Batches are drawn with replacement, and are the same for the same seed. With
-    batch=None, the default of most methods, a batch is all the data there is.
+    batch=None, the default of most methods, a batch is all the data there is. Tensors of data are
+    brought to x0's device and keep their dtype; what a loss closes over is yours to move.
 
     x_in, y_in: sets such as `bench.box(0, 1)` or `bench.l2_ball(1)`, in which x and y stay; of
     trees, one set for all tensors together, or a tree of sets in the same form.
 
     steps: of x. seed: names the batches. every: steps between rows of the history. evaluate(x, y):
     a dict of further numbers for each row, neither timed nor counted. seconds: stop after so many.
-    progress: whether to show a bar; None: in a terminal or a notebook.
+    progress: whether to show a bar; None: in a terminal, or a notebook that has ipywidgets.
 
     Raises BadSetting, in one line that says what to write instead, and Diverged.
     """

@@ -171,8 +171,14 @@ def methods() -> Mapping[str, Method]:
 
 def described(name: str, node: Any) -> Method:
     """What there is to say about a method, by its configuration as it was composed."""
-    node = filled(node, {}, steps=500)
-    function = locate(node["_target_"], "")
+    try:
+        node = filled(node, {}, steps=500)
+        function = locate(node["_target_"], "")
+    except BadSetting as error:  # of a package whose code cannot be imported
+        return Method(
+            name, "", "", settings_of(node), None, None, False, False, "",
+            f"{name}\n\nNot here: {error}",
+        )  # fmt: skip
     module = inspect.getmodule(function)
     paper = first_paragraph(inspect.getdoc(module))
     text = inspect.getdoc(function) or ""
