@@ -25,6 +25,8 @@ def settings_of_methods() -> Iterator[tuple[str, str, Own]]:
         for budget in artifact.spec.budgets:
             for point in points(artifact.spec, book, budget):
                 every = {**dict(point.settings), **dict(point.chosen)}
+                if isinstance(every.get("algorithm.outer_lr"), float):
+                    every["algorithm.outer_lr"] = 1  # whichever it is: Adam refuses a word
                 own = tuple(
                     sorted(
                         (name, value)

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -237,7 +238,7 @@ def test_a_goal_is_a_metric_and_a_value() -> None:
     task = at.problem()
     algorithm = driver.Algorithm(lambda x, y: SimpleNamespace(x=x, y=y), print)  # type: ignore
     start = first(task, algorithm, 0)
-    goal = opening.goal
+    goal = partial(opening.goal, name="own")
     assert goal({"until": None, "target": None}, task, start) is None
     assert goal({"until": "loss", "target": 0.5}, task, start) == ("loss", 0.5)
     for half in ({"until": "loss", "target": None}, {"until": None, "target": 0.5}):

@@ -45,7 +45,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "gpbgd": {"outer_lr": 0.02, "gamma": 10.0},
     "hoag": {
         "inner_lr": 0.05, "outer_lr": "adaptive", "schedule": "exponential", "tolerance": 0.1,
-        "T": 1000, "Q": 100,
+        "T": 1000, "Q": 100, "outer_rule": "gd",
     },
     "pzobo": {"outer_lr": 0.05, "inner_lr": 0.05, "T": 10, "directions": 10, "smoothing": 0.01},
     "random_search": {"inner_lr": 0.05, "low": -1.0, "high": 1.0, "T": 100},

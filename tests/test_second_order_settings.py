@@ -52,7 +52,7 @@ SETTINGS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     "ttsa": (
         "bsa.ttsa",
         False,
-        {"Q": 10, "outer_decay": 0.6, "inner_decay": 0.4, "batch": 1},
+        {"Q": 10, "outer_decay": 0.6, "inner_decay": 0.4, "batch": 1, "outer_rule": "gd"},
     ),
     "sustain": ("storm.sustain", False, DOUBLE_MOMENTUM),
     "mrbo": ("storm.mrbo", False, DOUBLE_MOMENTUM),
