@@ -96,7 +96,7 @@ def hoag(
         else:
             L = 1 / p.new_full((), outer_lr)
         x, memory = s.x - p / L, s.outer  # line 5
-        if outer_rule == "adam" and outer_lr != "adaptive":
+        if outer_rule == "adam" and outer_lr != "adaptive":  # stocBiO's comparison, not the paper
             x, memory = outer.step(s.x, p, outer_lr, s.outer)
         x = o.project(x)
         if outer_lr == "adaptive":
