@@ -10,13 +10,22 @@ import torch
 from torch import Generator, Tensor
 
 from bench.core.draw import generator
-from bench.core.settings import BadSetting, Count, Fraction, Natural, NonNegative, Positive
+from bench.core.settings import (
+    BadSetting,
+    Count,
+    Fraction,
+    Natural,
+    NonNegative,
+    Positive,
+    version,
+)
 from bench.core.task import Batch, Context, Derivatives, Partials, Task, Wrt
 from bench.numerics.sets import spanning_trees
 from tasks.common.rows import row_batches, row_data
 from tasks.common.stationarity import stationarity
 
 
+@version(2)
 def trees(
     context: Context,
     nodes: Count = 30,

@@ -211,6 +211,8 @@ def test_the_cheapest_tree_by_hand(turned: bool) -> None:
         ([5.0, 4.0, -7.0, 0.0, 4.5], [0, 1, 1, 1, 0]),
         ([-1.0, 0.0, 0.0, 5.0, 5.0], [1, 1, 1, 0, 0]),
         ([3e-9, 1e-9, 1e-9, 2e-9, 3e-9], [0, 1, 1, 1, 0]),
+        ([1.0, 1.0, 1.0, 1.0, 1.0], [1, 1, 1, 0, 0]),
+        ([0.3, 0.3, 0.1 + 0.2, 0.3 - 5e-17, 0.3], [1, 1, 1, 0, 0]),  # equal but for the last bit
     ):
         assert lmo(torch.tensor(slope, requires_grad=True), 0.0).tolist() == tree
 

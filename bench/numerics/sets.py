@@ -102,8 +102,14 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         weights = gradient.detach().double().cpu().numpy()
-        positive = weights - weights.min() + 1.0  # a 0 is no edge to scipy
-        tree = minimum_spanning_tree(coo_array((positive, (a, b)), shape=(nodes, nodes)))
+        # A tree depends on the order of the weights alone. Edges that weigh the same, but for the
+        # last bits, which differ between processors, are taken in the order of their numbers; scipy
+        # breaks ties by a sort that differs too. A rank is never 0, which is no edge to scipy.
+        size = np.abs(weights).max() or 1.0
+        order = np.round(weights / size, 12).argsort(kind="stable")
+        ranks = np.empty_like(weights)
+        ranks[order] = np.arange(1.0, len(weights) + 1)
+        tree = minimum_spanning_tree(coo_array((ranks, (a, b)), shape=(nodes, nodes)))
         rows, columns = tree.nonzero()
         lo, hi = np.minimum(rows, columns), np.maximum(rows, columns)
         vertex = torch.zeros_like(gradient)
