@@ -32,7 +32,7 @@ from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Count, Finite, Natural, Positive, Rate
 from bench.core.task import Batch, Context, Data, Derivatives, Partials, Report, Task, Wrt
 from tasks.common.pretraining import descend, train_or_load
-from tasks.common.sparse import Csr, Sparse, pick_rows, product, sparse
+from tasks.common.sparse import Csr, Sparse, picked, product, sparse
 from tasks.data.newsgroups import Headers, Source, WordCounts, corpus, reduced
 from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses
 
@@ -264,32 +264,36 @@ def sampler(part: Documents) -> Callable[[Generator, int, int | None], Batch]:
 
 
 class Chosen:
-    """The documents of a batch: products with their features, and their labels."""
+    """The documents of a batch: products with their features, and their labels.
+
+    On the CPU the features of a batch of less than half of the part are picked, each document's
+    once, so that a batch costs less than all documents. Picking has to know the numbers, for which
+    a GPU would wait, and vectorised runs have no graph.
+    """
 
     def __init__(self, batch: DocumentBatch):
-        self.features, self.numbers = batch.part.features, batch.numbers
-        labels = batch.part.labels
-        self.all = len(labels)
-        self.labels = labels if batch.numbers is None else labels[batch.numbers]
-        self.rows = None
-        if batch.numbers is not None and 8 * len(batch.numbers) < self.all:
-            self.rows = pick_rows(self.features.rows, batch.numbers)
+        self.features, self.at = batch.part.features, batch.numbers
+        self.rows = len(batch.part.labels)
+        self.labels = batch.part.labels
+        if batch.numbers is None:
+            return
+        self.labels = self.labels[batch.numbers]
+        if batch.numbers.device.type == "cpu" and 2 * len(batch.numbers) < self.rows:
+            documents, self.at = torch.unique(batch.numbers, return_inverse=True)
+            self.features, self.rows = picked(self.features, documents), len(documents)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def logits(self, y: Tensor) -> Tensor:
         """The scores [m, c]."""
-        # picking rows costs more than a product with all of them, unless they are few
-        if self.rows is not None and not y.requires_grad:
-            return product(self.rows, y)
         z = self.features.times(y)
-        return z if self.numbers is None else z[self.numbers]
+        return z if self.at is None else z[self.at]
 
     def transposed_product(self, r: Tensor) -> Tensor:
-        """features^T r, [p, c], where r [m, c] is taken to be 0 for documents not in the batch."""
-        if self.numbers is not None:
-            r = r.new_zeros(self.all, r.shape[1]).index_add_(0, self.numbers, r)
+        """The transposed features of the batch times r [m, c]: [p, c]."""
+        if self.at is not None:
+            r = r.new_zeros(self.rows, r.shape[1]).index_add_(0, self.at, r)
         return product(self.features.columns, r)
 
 

@@ -161,7 +161,7 @@ def test_what_f_is_the_loss_of() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 90])
 def test_batches_are_drawn_with_replacement(size: int) -> None:
-    """Batches of few documents (below an eighth) pick their rows, others do not; f and g see the
+    """Batches of fewer than half of the documents pick their rows, others do not; f and g see the
     documents whose numbers they have, one that comes twice counting twice."""
     task, parts = made(regulariser="code"), divided(0)
     draw, y, x = Draw(task, 5, 2), some_y(), torch.zeros(WORDS).double()

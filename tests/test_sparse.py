@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.core.draw import generator
-from tasks.common.sparse import Csr, pick_rows, product, sparse
+from tasks.common.sparse import Csr, Sparse, pick_rows, picked, product, sparse
 
 N, P = 7, 5
 ROWS: list[list[tuple[int, float]]] = [
@@ -98,6 +98,18 @@ def test_picked_rows(numbers: list[int]) -> None:
     for name in Csr._fields:
         assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
     assert found.offsets.dtype == found.columns.dtype == torch.int32
+
+
+@pytest.mark.parametrize("numbers", [[3], [4, 0, 4], [1], [6, 5, 3, 1], [], [0, 1, 2, 3, 4, 5, 6]])
+def test_a_matrix_of_picked_rows(numbers: list[int]) -> None:
+    """The same rows, and the transpose that `sparse` makes of them, bit for bit."""
+    found = picked(sparse(csr(ROWS), P), torch.tensor(numbers, dtype=torch.long))
+    expected = sparse(csr([ROWS[i] for i in numbers]), P)
+    for name in Sparse._fields:
+        for part in Csr._fields:
+            one, other = (getattr(getattr(each, name), part) for each in (found, expected))
+            assert one.tolist() == other.tolist(), (name, part)
+            assert one.dtype == other.dtype
 
 
 def test_products_are_differentiable_twice() -> None:

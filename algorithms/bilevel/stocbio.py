@@ -108,11 +108,14 @@ def stocbio(
 
         f_x, v_0 = o.grad_f(x, y, D_F)  # lines 8-9
 
-        r, rest = v_0, []  # line 10, Algorithm 3: r_Q = v_0, then B_Q, ..., B_1
+        r, total, kept = v_0, v_0, []  # line 10, Algorithm 3: r_Q = v_0, then B_Q, ..., B_1
         for B_j in D_H:
             r = r - eta * o.g_yy(x, y, B_j)(r)
-            rest.append(r)
-        v_Q = eta * sum(rest, v_0) if variant == "paper" else sum(rest, eta * r)
+            if variant == "paper":
+                total = total + r
+            else:
+                kept.append(r)  # the released sum begins with the last one
+        v_Q = eta * total if variant == "paper" else sum(kept, eta * r)
 
         hypergrad = f_x - o.g_xy(x, y, D_G)(v_Q)  # line 12, equation (6)
         x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 13

@@ -104,6 +104,21 @@ def pick_rows(a: Csr, numbers: Tensor) -> Csr:
     return Csr(offsets, a.columns[at], a.values[at])
 
 
+def picked(a: Sparse, numbers: Tensor) -> Sparse:
+    """The matrix of a's rows of these numbers, on the CPU, and its transpose."""
+    from scipy.sparse import csr_array
+
+    def by_rows(found: Any) -> Csr:
+        return Csr(*map(torch.from_numpy, (found.indptr, found.indices, found.data)))
+
+    size = len(a.rows.offsets) - 1, len(a.columns.offsets) - 1
+    whole: Any = csr_array(
+        (a.rows.values.numpy(), a.rows.columns.numpy(), a.rows.offsets.numpy()), shape=size
+    )
+    rows = whole[numbers.numpy()]
+    return Sparse(by_rows(rows), by_rows(rows.tocsc()))
+
+
 class _Times(torch.autograd.Function):
     """Sparse.times as an operation of autograd, whose derivative is itself with the transpose.
 
