@@ -159,7 +159,9 @@ def explain(error: Exception, overrides: list[str]) -> str:
                 group, choice = key, value
         return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
     if "Error merging override algorithm.tuning" in text:
-        return f"{text.split()[-1]}: what the league searches, no setting; write algorithm.T=1"
+        override = text.split()[-1]
+        name = override.partition("=")[0].split(".")[2]
+        return f"{override}: what the league searches, no setting; write algorithm.{name}=VALUE"
     if "Config group override must be" in text:
         choices = [o for o in overrides if "." not in o.partition("=")[0] and o[:5] != "seed="]
         return f"{' '.join(choices)}: {text.partition(': ')[2]}"

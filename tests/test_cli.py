@@ -66,7 +66,11 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "a space that the league searches": (
         ("algorithm.tuning.T=[1]",),
-        ("algorithm.tuning.T=[1]", "write algorithm.T=1"),
+        ("algorithm.tuning.T=[1]", "write algorithm.T=VALUE"),
+    ),
+    "a part of a space that the league searches": (
+        ("algorithm.tuning.inner_lr.log=[1]",),
+        ("algorithm.tuning.inner_lr.log=[1]", "write algorithm.inner_lr=VALUE"),
     ),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
