@@ -68,6 +68,9 @@ def main() -> None:
             "--experimental-rerun: reads a pickle, which could run anything; give the command again"
         )
         sys.exit(REFUSED)
+    if line := no_setting(arguments):
+        refuse(line)
+        sys.exit(REFUSED)
     guard.install()
     try:
         with shorter_help({"--help", "-h"} & set(arguments) != set()):
@@ -90,6 +93,16 @@ def main() -> None:
             raise
         run_codes.append(PUT_OFF)
     sys.exit(max(run_codes, default=0))
+
+
+def no_setting(arguments: list[str]) -> str | None:
+    """Why an argument that would change the space that the league searches is refused."""
+    for argument in arguments:
+        words = argument.lstrip("+~").partition("=")[0].split(".")
+        if words[:2] == ["algorithm", "tuning"]:
+            name = (words[2:] or ["SETTING"])[0]
+            return f"{argument}: what the league searches, no setting; write algorithm.{name}=VALUE"
+    return None
 
 
 @contextmanager
@@ -158,10 +171,6 @@ def explain(error: Exception, overrides: list[str]) -> str:
             if f"{key}/{value}" == str(error.missing_cfg_file):  # the choice is itself a path
                 group, choice = key, value
         return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
-    if "Error merging override algorithm.tuning" in text:
-        override = text.split()[-1]
-        name = override.partition("=")[0].split(".")[2]
-        return f"{override}: what the league searches, no setting; write algorithm.{name}=VALUE"
     if "Config group override must be" in text:
         choices = [o for o in overrides if "." not in o.partition("=")[0] and o[:5] != "seed="]
         return f"{' '.join(choices)}: {text.partition(': ')[2]}"

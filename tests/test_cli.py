@@ -72,6 +72,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("algorithm.tuning.inner_lr.log=[1]",),
         ("algorithm.tuning.inner_lr.log=[1]", "write algorithm.inner_lr=VALUE"),
     ),
+    "the whole space": (
+        ("+algorithm.tuning=3",),
+        ("algorithm.tuning=3", "algorithm.SETTING=VALUE"),
+    ),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
 }
