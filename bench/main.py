@@ -68,8 +68,8 @@ def main() -> None:
             "--experimental-rerun: reads a pickle, which could run anything; give the command again"
         )
         sys.exit(REFUSED)
-    if line := no_setting(arguments):
-        refuse(line)
+    if wrong := no_setting(arguments):
+        refuse(wrong)
         sys.exit(REFUSED)
     guard.install()
     try:
