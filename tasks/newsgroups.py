@@ -267,8 +267,8 @@ class Chosen:
     """The documents of a batch: products with their features, and their labels.
 
     On the CPU the features of a batch of less than half of the part are picked, each document's
-    once, so that a batch costs less than all documents. Picking has to know the numbers, for which
-    a GPU would wait, and vectorised runs have no graph.
+    once, so that the batch costs less than all documents. Picking reads the numbers: on a GPU the
+    step would wait for them, and a step that reads its tensors is neither compiled nor vectorised.
     """
 
     def __init__(self, batch: DocumentBatch):

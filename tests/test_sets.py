@@ -214,7 +214,8 @@ def test_the_cheapest_tree_by_hand(turned: bool) -> None:
         ([1.0, 1.0, 1.0, 1.0, 1.0], [1, 1, 1, 0, 0]),
         ([0.3, 0.3, 0.1 + 0.2, 0.3 - 5e-17, 0.3], [1, 1, 1, 0, 0]),  # equal but for the last bit
     ):
-        assert lmo(torch.tensor(slope, requires_grad=True), 0.0).tolist() == tree
+        weights = torch.tensor(slope, dtype=torch.float64, requires_grad=True)
+        assert lmo(weights, 0.0).tolist() == tree
 
 
 FAR = [

@@ -114,7 +114,7 @@ def stocbio(
             if variant == "paper":
                 total = total + r
             else:
-                kept.append(r)  # the released sum begins with the last one
+                kept.append(r)  # the released sum begins with the last r
         v_Q = eta * total if variant == "paper" else sum(kept, eta * r)
 
         hypergrad = f_x - o.g_xy(x, y, D_G)(v_Q)  # line 12, equation (6)

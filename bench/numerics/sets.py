@@ -102,9 +102,9 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         weights = gradient.detach().double().cpu().numpy()
-        # A tree depends on the order of the weights alone. Edges that weigh the same, but for the
-        # last bits, which differ between processors, are taken in the order of their numbers; scipy
-        # breaks ties by a sort that differs too. A rank is never 0, which is no edge to scipy.
+        # A tree depends on the order of the weights alone. The last bits of a gradient differ
+        # between processors, as MKL's exp does, so that edges which weigh the same but for these
+        # are taken in the order of their numbers. A rank is never 0, which is no edge to scipy.
         size = np.abs(weights).max() or 1.0
         order = np.round(weights / size, 12).argsort(kind="stable")
         ranks = np.empty_like(weights)
