@@ -42,7 +42,14 @@ class Graph(TorchDispatchMode):
     def replay(self) -> None:
         for call, found in zip(self.calls, self.found, strict=True):
             for old, new in zip(tree_leaves(found), tree_leaves(call()), strict=True):
-                old.copy_(new)
+                if not isinstance(old, Tensor):
+                    continue
+                # autograd knows nothing of what a replay writes
+                with torch.autograd._unsafe_preserve_version_counter((old,)):
+                    old.copy_(new)
+
+    def pool(self) -> None:
+        """There is no memory of its own here."""
 
 
 class Cuda:
@@ -69,7 +76,7 @@ class Cuda:
             self.current = before
 
     @contextmanager
-    def graph(self, graph: Graph) -> Iterator[None]:
+    def graph(self, graph: Graph, pool: object = None) -> Iterator[None]:
         """Like torch's own, it leaves its stream in place if the end of the capture raises."""
         before, self.current = self.current, self.Stream()
         with graph:

@@ -103,7 +103,7 @@ def loop_steps(step: Callable[..., Sequence[Tensor]], states: int) -> Call:
 
 
 class Captured:
-    """A graph as a CUDA graph, which a call fills with inputs and launches as a whole.
+    """Operations on tensors as a CUDA graph, which a call fills with inputs and launches at once.
 
     A capture that fails may leave its memory and its random numbers to the process. Once one has
     failed, every further one of the process raises CannotCompile.
@@ -111,26 +111,14 @@ class Captured:
 
     failed: ClassVar[bool] = False
 
-    def __init__(self, graph: GraphModule, inputs: Sequence[Tensor]):
-        if Captured.failed:
-            raise CannotCompile("an earlier capture of this process has failed")
+    def __init__(
+        self, work: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], pool: Any = None
+    ):
+        """pool: see `capture`."""
         self.inputs = [t.clone() for t in inputs]
         # the tensor, and its version, from which each input was filled last
         self.filled = [(t, t._version) for t in self.inputs]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):  # so that what libraries set up at first use is not captured
-                graph(*self.inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        try:
-            # torch.cuda.graph stays on its own stream where the end of the capture raises
-            with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(self.graph):
-                self.outputs = graph(*self.inputs)
-        except Exception:
-            Captured.failed = True
-            raise
+        self.graph, self.outputs = capture(lambda: work(*self.inputs), pool)
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         for i, (own, new) in enumerate(zip(self.inputs, inputs, strict=True)):
@@ -140,6 +128,31 @@ class Captured:
                 self.filled[i] = new, new._version
         self.graph.replay()
         return [out.clone() for out in self.outputs]
+
+
+def capture(work: Callable[[], Any], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """What `work` does on the GPU as a CUDA graph, and what it gave, where a replay writes anew.
+
+    pool: of another graph's memory; graphs that share it are replayed one after the other. Raises
+    CannotCompile if an earlier capture has failed, and what CUDA says if this one does.
+    """
+    if Captured.failed:
+        raise CannotCompile("an earlier capture of this process has failed")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):  # so that what libraries set up at first use is not captured
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        # torch.cuda.graph stays on its own stream where the end of the capture raises
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool):
+            found = work()
+    except Exception:
+        Captured.failed = True
+        raise
+    return graph, found
 
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor]) -> GraphModule:

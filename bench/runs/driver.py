@@ -32,7 +32,8 @@ from bench.runs.recording import Recording
 from bench.runs.source import outside_versions, source
 
 if TYPE_CHECKING:
-    from bench.compiled.traced import Form
+    from bench.compiled.replayed import Replayed
+    from bench.compiled.traced import Compiled, Form
 
 
 class Steps(Protocol):
@@ -47,15 +48,20 @@ class Steps(Protocol):
 
 
 class OneByOne:
-    """The steps of a single run, taken by the algorithm's own code or by compiled graphs."""
+    """The steps of a single run, taken by the algorithm's own code or by compiled graphs; on a GPU
+    the code has answers of its oracle replayed, unless run.compile=false."""
 
     def __init__(self, run: OpenRun):
         seed = run.config["seed"]
-        self.compiled = None
+        self.compiled: Compiled | Replayed | None = None
         if run.compile:
             from bench.compiled.traced import Compiled  # slow to import
 
             self.compiled = Compiled(run.task, run.algorithm, seed)
+        elif run.device.type == "cuda" and run.config["run"]["compile"] is not False:
+            from bench.compiled.replayed import Replayed
+
+            self.compiled = Replayed(run.task, run.algorithm, seed)
         self.take = take_for_one(self.compiled or take_plainly(run.task, run.algorithm, seed))
 
     @property

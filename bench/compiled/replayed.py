@@ -1,0 +1,293 @@
+"""Answers an oracle's questions on a GPU by CUDA graphs, with the same last bits.
+
+A gradient of a small batch is some hundred kernels, each of which takes a GPU less time than the
+host takes to launch it. A method goes on asking questions of few forms: for the same derivative, at
+points and on batches of the same shapes. A form that is asked for often is captured once, from the
+very code that answers it otherwise, and from then on an answer is one launch. The capture is used
+only where its first answer is, bit for bit, that of the code.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from bench.compiled.calls import Captured, capture
+from bench.compiled.symbols import CannotCompile
+from bench.core.algorithm import Algorithm
+from bench.core.loop import Standing, Taken, advance
+from bench.core.oracle import Oracle
+from bench.core.task import Batch, Partials, Place, Task, Wrt
+from bench.core.together import differentiate, loss_at
+
+OFTEN = 6  # a form is captured when it has been asked for so many times
+MOST = 1000  # captures of a run
+HELD = 40  # gradients of one form whose products a step may ask for at the same time
+KEPT = 8  # forms of such gradients, which keep what their products go through
+SIMPLE = (bool, int, float, str, type(None))
+
+Linear = tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]
+
+
+class Question(NamedTuple):
+    """What is asked, apart into the tensors that a capture is given and all that it holds for."""
+
+    form: Hashable
+    tensors: list[Tensor]
+    again: Callable[[Sequence[Tensor]], Any]  # what is asked, of other tensors
+
+    @classmethod
+    def of(cls, kind: Hashable, asked: Any) -> "Question | None":
+        """None for a question that holds more than tensors and plain values, or that is part of a
+        derivative of its own."""
+        leaves, spec = tree_flatten(asked)
+        places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        if torch.is_grad_enabled() or not all(isinstance(leaf, SIMPLE) for leaf in others):
+            return None
+        tensors = [leaves[k] for k in places]
+        shapes = tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors)
+
+        def again(new: Sequence[Tensor]) -> Any:
+            filled = list(others)
+            for k, tensor in zip(places, new, strict=True):
+                filled[k] = tensor
+            return tree_unflatten(filled, spec)
+
+        return cls((kind, spec, tuple(map(repr, others)), shapes), tensors, again)
+
+
+class Linearised:
+    """A gradient in y at a place, captured with what its products go through.
+
+    `take` moves the place; products are of the place where it was last, and the memory in which
+    they find it is that of the capture.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        linearise: Callable[[Tensor, Tensor, Batch], Linear],
+        make: Callable[[Callable[[], Any]], Any],
+    ):
+        """make: see `Replays.make`."""
+        inputs, self.make = [t.clone() for t in question.tensors], make
+        self.inputs = [t.data for t in inputs]  # for autograd the capture's own stay as they are
+        place = question.again(inputs)
+
+        def work() -> tuple[Tensor, Callable[[Tensor, Wrt], Partials]]:
+            gradient, product = linearise(place.x, place.y, place.batch)
+            return gradient(), product
+
+        self.graph, (self.gradient, self.product) = capture(work)
+        self.products: dict[Wrt, Captured | None] = {}
+
+    def take(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The gradient at these tensors of a question."""
+        for own, new in zip(self.inputs, tensors, strict=True):
+            own.copy_(new)
+        self.graph.replay()
+        return self.gradient.clone()
+
+    def multiply(self, v: Tensor, wrt: Wrt) -> Partials:
+        """The product, which is captured when it is asked for first."""
+        if wrt not in self.products:
+            self.products[wrt] = self.make(lambda: self._capture_product(v, wrt))
+        found = self.products[wrt]
+        if found is None:
+            return self.product(v, wrt)
+        parts = iter(found(v))
+        return (next(parts) if "x" in wrt else None, next(parts) if "y" in wrt else None)
+
+    def _capture_product(self, v: Tensor, wrt: Wrt) -> Captured | None:
+        def work(v: Tensor) -> list[Tensor]:
+            return [part for part in self.product(v, wrt) if part is not None]
+
+        found = Captured(work, [v], self.graph.pool())
+        return found if alike(found(v), work(v)) else None
+
+
+class Replays:
+    """The captures of a run, by the form of what they answer.
+
+    Gradients and values share their memory, as nothing of them is needed after an answer. Those
+    gradients whose products are asked for later have each their own. `wall` and `cpu` are the
+    seconds that captures took.
+    """
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.asked: Counter[Hashable] = Counter()
+        self.captured: dict[Hashable, Captured] = {}
+        self.linearised: dict[Hashable, list[Linearised]] = {}  # those used last come last
+        self.refused: set[Hashable] = set()
+        self.lent: Counter[Hashable] = Counter()
+        self.made, self.wall, self.cpu = 0, 0.0, 0.0
+
+    def answer(
+        self, kind: Hashable, asked: Any, work: Callable[[Any], list[Tensor]]
+    ) -> list[Tensor]:
+        """work(asked), which depends on nothing else but `kind`."""
+        question = Question.of(kind, asked)
+        if question is None:
+            return work(asked)
+        form = question.form
+        if form not in self.captured and self._is_due(form):
+            made = self.make(lambda: captured_answer(question, work, self.pool))
+            if made is None:
+                self.refused.add(form)
+            else:
+                self.captured[form] = made
+        found = self.captured.get(form)
+        return work(asked) if found is None else found(*question.tensors)
+
+    def linearise(self, place: Place, work: Callable[[Tensor, Tensor, Batch], Linear]) -> Linear:
+        """work(x, y, batch) of the place."""
+        question = Question.of("linearise", place)
+        if question is None:
+            return work(place.x, place.y, place.batch)
+        form = question.form
+        own, k = self.linearised.pop(form, []), self.lent[form]
+        if k == len(own) < HELD and self._is_due(form):
+            made = self.make(lambda: linearised_answer(question, work, self.make))
+            if made is None:
+                self.refused.add(form)
+            else:
+                own.append(made)
+        if own:
+            self.linearised[form] = own
+            self._forget()
+        if k >= len(own):
+            return work(place.x, place.y, place.batch)
+        self.lent[form] += 1
+        gradient = own[k].take(question.tensors)
+        return (lambda: gradient), own[k].multiply
+
+    def begin_step(self) -> None:
+        """No product of an earlier step is asked for any more."""
+        self.lent.clear()
+
+    def _is_due(self, form: Hashable) -> bool:
+        """Whether a form that has no capture is to have one now."""
+        if len(self.asked) > MOST:  # forms that do not come again
+            self.asked.clear()
+        self.asked[form] += 1
+        due = self.asked[form] > OFTEN and self.made < MOST
+        return due and form not in self.refused and not Captured.failed
+
+    def _forget(self) -> None:
+        """Give up the captures of the form that was not used for longest, if they are too many."""
+        if len(self.linearised) > KEPT:
+            oldest = next(iter(self.linearised))
+            if not self.lent[oldest]:
+                del self.linearised[oldest]
+
+    def make(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, or None where CUDA takes no such capture; its time is not a step's."""
+        outer, begin = self.wall, time.perf_counter()
+        outer_cpu, begin_cpu = self.cpu, time.process_time()
+        self.made += 1
+        try:
+            return work()
+        except torch.AcceleratorError:
+            raise
+        except (CannotCompile, RuntimeError):
+            return None
+        finally:  # one within another is part of its time
+            self.wall = outer + time.perf_counter() - begin
+            self.cpu = outer_cpu + time.process_time() - begin_cpu
+
+
+def captured_answer(
+    question: Question, work: Callable[[Any], list[Tensor]], pool: Any
+) -> Captured | None:
+    """A capture of the answer; None if it is not that of the code to the last bit. pool: see
+    `capture`."""
+
+    def answer(*tensors: Tensor) -> list[Tensor]:
+        return work(question.again(tensors))
+
+    expected = answer(*question.tensors)
+    found = Captured(answer, question.tensors, pool)
+    return found if alike(found(*question.tensors), expected) else None
+
+
+def linearised_answer(
+    question: Question,
+    work: Callable[[Tensor, Tensor, Batch], Linear],
+    make: Callable[[Callable[[], Any]], Any],
+) -> Linearised | None:
+    """A capture of the gradient; None if it or its Hessian product is not that of the code to the
+    last bit. make: see `Replays.make`."""
+    place = question.again(question.tensors)
+    gradient, product = work(place.x, place.y, place.batch)
+    v = gradient()
+    expected = product(v, "y")[1]
+    found = Linearised(question, work, make)
+    same = alike([found.take(question.tensors)], [v])
+    multiplied = found.multiply(v, "y")[1]
+    assert expected is not None
+    assert multiplied is not None
+    return found if same and alike([multiplied], [expected]) else None
+
+
+def alike(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Whether these are the same numbers, to the last bit."""
+    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class ReplayingOracle(Oracle):
+    """The oracle of a step, which has its answers from captures where there are any."""
+
+    def __init__(self, task: Task, first_order: bool, replays: Replays):
+        super().__init__(task, first_order)
+        self.replays = replays
+        replays.begin_step()
+
+    def _value(self, place: Place) -> Tensor:
+        return self.replays.answer("value", place, lambda p: [loss_at(self.task, p)])[0]
+
+    def _differentiate(self, places: Sequence[Place], wrts: Sequence[Wrt]) -> list[Partials]:
+        def work(places: Sequence[Place]) -> list[Tensor]:
+            pairs = differentiate(self.task, places, wrts)
+            return [part for pair in pairs for part in pair if part is not None]
+
+        found = iter(self.replays.answer(("gradients", *wrts), list(places), work))
+        return [
+            (next(found) if "x" in wrt else None, next(found) if "y" in wrt else None)
+            for wrt in wrts
+        ]
+
+    def _linear(self, x: Tensor, y: Tensor, zeta: Batch) -> Linear:
+        closed = self.task.lower_derivatives
+        if closed is not None and closed.linearise is not None:
+            return super()._linear(x, y, zeta)
+        return self.replays.linearise(Place(False, x, y, zeta), super()._linear)
+
+
+class Replayed:
+    """Takes a run's steps by the algorithm's own code, with such an oracle.
+
+    `seconds` is the time that captures took, which the run's clock does not count.
+    """
+
+    def __init__(self, task: Task, algorithm: Algorithm, seed: int):
+        self.task, self.algorithm, self.seed = task, algorithm, seed
+        self.replays = Replays()
+
+    @property
+    def seconds(self) -> float:
+        return self.replays.wall
+
+    def __call__(self, s: Standing, many: int) -> Taken:
+        before = self.replays.wall, self.replays.cpu
+        for _ in range(many):
+            s = advance(self.task, self.algorithm, self.seed, s, self._oracle)
+        return Taken(s, self.replays.wall - before[0], self.replays.cpu - before[1])
+
+    def _oracle(self, task: Task, first_order: bool) -> Oracle:
+        return ReplayingOracle(task, first_order, self.replays)
