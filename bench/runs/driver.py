@@ -52,17 +52,9 @@ class OneByOne:
     the code has answers of its oracle replayed, unless run.compile=false."""
 
     def __init__(self, run: OpenRun):
-        seed = run.config["seed"]
-        self.compiled: Compiled | Replayed | None = None
-        if run.compile:
-            from bench.compiled.traced import Compiled  # slow to import
-
-            self.compiled = Compiled(run.task, run.algorithm, seed)
-        elif run.device.type == "cuda" and run.config["run"]["compile"] is not False:
-            from bench.compiled.replayed import Replayed
-
-            self.compiled = Replayed(run.task, run.algorithm, seed)
-        self.take = take_for_one(self.compiled or take_plainly(run.task, run.algorithm, seed))
+        self.compiled = compiled_steps(run)
+        plainly = take_plainly(run.task, run.algorithm, run.config["seed"])
+        self.take = take_for_one(self.compiled or plainly)
 
     @property
     def compile_seconds(self) -> float:
@@ -70,6 +62,20 @@ class OneByOne:
 
     def __call__(self, standings: dict[int, Standing], many: int) -> TakenTogether:
         return self.take(standings, many)
+
+
+def compiled_steps(run: OpenRun) -> "Compiled | Replayed | None":
+    """What takes the run's steps by graphs; None where its code takes them."""
+    seed, plainly = run.config["seed"], run.config["run"]["compile"] is False
+    if run.compile:
+        from bench.compiled.traced import Compiled  # slow to import
+
+        return Compiled(run.task, run.algorithm, seed)
+    if run.device.type == "cuda" and not plainly:
+        from bench.compiled.replayed import Replayed
+
+        return Replayed(run.task, run.algorithm, seed)
+    return None
 
 
 def record_first_step(

@@ -20,10 +20,10 @@ done; --only names items.
 The device agrees with the CPU if after STEPS steps |device - CPU| <= tolerance |CPU| over x and y
 together. Sums over n terms in another order differ by some sqrt(n) roundings of 1e-16 (1e-7 in
 float32), and a step amplifies its input's error by some tens: tolerances of 1e-8 and 1e-4 leave two
-orders of magnitude for both. With TF32, which has 10 bits, float32 would be at 1e-3. All begin where
-the CPU is after AHEAD steps in float64, because some methods amplify more in the first one: F2OBO,
-whose hypergradient is a difference that begins at 0, and CTN, whose first batch is one image several
-times, so that normalised features of it are 0 but for rounding, where a ReLU has its kink.
+orders of magnitude for both. With TF32, which has 10 bits, float32 would be at 1e-3. All begin
+where the CPU is after AHEAD steps in float64, because some methods amplify more in the first one:
+F2OBO, whose hypergradient is a difference that begins at 0, and CTN, whose first batch is one image
+several times, so that normalised features of it are 0 but for rounding, where a ReLU has its kink.
 """
 
 import argparse
