@@ -45,7 +45,7 @@ class Graph(TorchDispatchMode):
                 if not isinstance(old, Tensor):
                     continue
                 # autograd knows nothing of what a replay writes
-                with torch.autograd._unsafe_preserve_version_counter((old,)):
+                with torch.autograd.grad_mode._unsafe_preserve_version_counter((old,)):
                     old.copy_(new)
 
     def pool(self) -> None:
@@ -87,6 +87,7 @@ class Cuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     made_up = Cuda()
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     for name in ("CUDAGraph", "Stream", "current_stream", "stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, getattr(made_up, name))
     monkeypatch.setattr(Captured, "failed", False)
@@ -125,7 +126,7 @@ def test_an_input_is_copied_when_it_is_another_or_has_changed() -> None:
     x, data = torch.ones(2), torch.full((2,), 2.0)
     step = Captured(trace(product, [x, data]), [x, data])
     copies = []
-    for own in step.inputs:
+    for own in step.inputs.writable:
         own.copy_ = mock.Mock(wraps=own.copy_)  # type: ignore[method-assign]
         copies.append(own.copy_)
 
@@ -159,11 +160,11 @@ def test_after_a_failed_capture_the_process_tries_no_other(cuda: Cuda) -> None:
 
     inputs = [torch.ones(2)]
     with pytest.raises(RuntimeError, match="not permitted"):
-        Captured(refused, inputs)  # type: ignore[arg-type]
+        Captured(refused, inputs)
     assert cuda.current is before
     assert before not in calls
     with pytest.raises(CannotCompile, match="an earlier capture of this process has failed"):
-        Captured(refused, inputs)  # type: ignore[arg-type]
+        Captured(refused, inputs)
     assert len(calls) == 4
 
 

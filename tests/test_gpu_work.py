@@ -1,6 +1,7 @@
 """The list of GPU checks, tried on the CPU at smoke size, and the floors of kernels."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from bench.reproduce import speed
-from scripts.gpu import work
+from scripts.gpu import sharing, work
 from tests import planned
 from tests.conftest import ROOT
 
@@ -179,3 +180,40 @@ def test_a_comparison_of_speed_is_recorded_once(tmp_path: Path) -> None:
     listed = call_work(*place, "--show").stdout
     assert re.search(r"^speed_gradient +done ", listed, re.M), listed
     assert re.search(r"^speed_few_shot +to do ", listed, re.M), listed
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_processes_share_a_gpu_where_they_can(
+    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The service is begun, tried, and ended whatever happens; at once if it does not work."""
+    log = tmp_path / "log"
+    control = tmp_path / sharing.CONTROL
+    control.write_text(f'#!/bin/sh\nif [ "$1" ]; then echo $1 >> {log}; else cat >> {log}; fi\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "")
+    monkeypatch.setenv("CUDA_MPS_LOG_DIRECTORY", "")
+    monkeypatch.setattr(sharing, "TRY", f"raise SystemExit({int(not works)})")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+
+    def fail_within() -> None:
+        with sharing.shared(torch.device("cuda")):
+            assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path / "bench-mps")
+            assert log.read_text() == ("-d\n" if works else "-d\nquit -t 5\n")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_within()
+    assert log.read_text().endswith("quit -t 5\n")
+    assert ("share" if works else "take turns") in capsys.readouterr().out
+
+
+def test_nothing_is_shared_on_a_cpu_or_without_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    for device in ("cpu", "cuda"):
+        with sharing.shared(torch.device(device)):
+            assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ

@@ -115,19 +115,32 @@ class Captured:
         self, work: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], pool: Any = None
     ):
         """pool: see `capture`."""
-        self.inputs = [t.clone() for t in inputs]
-        # the tensor, and its version, from which each input was filled last
-        self.filled = [(t, t._version) for t in self.inputs]
-        self.graph, self.outputs = capture(lambda: work(*self.inputs), pool)
+        self.inputs = Inputs(inputs)
+        self.graph, self.outputs = capture(lambda: work(*self.inputs.own), pool)
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        for i, (own, new) in enumerate(zip(self.inputs, inputs, strict=True)):
-            known, version = self.filled[i]
-            if known is not new or version != new._version:  # data of all steps is copied once
-                own.copy_(new)
-                self.filled[i] = new, new._version
+        self.inputs.fill(inputs)
         self.graph.replay()
         return [out.clone() for out in self.outputs]
+
+
+class Inputs:
+    """The tensors that a capture reads, which are filled before each replay."""
+
+    def __init__(self, examples: Sequence[Tensor]):
+        self.own = [t.clone() for t in examples]
+        # for autograd they stay as they are, where a capture keeps what it will differentiate
+        self.writable = [t.data for t in self.own]
+        # the tensor, and its version, from which each was filled last
+        self.filled = [(t, t._version) for t in self.own]
+
+    def fill(self, inputs: Sequence[Tensor]) -> None:
+        """Copy these tensors, of the examples' shapes; data of all steps are copied once."""
+        for i, (own, new) in enumerate(zip(self.writable, inputs, strict=True)):
+            known, version = self.filled[i]
+            if known is not new or version != new._version:
+                own.copy_(new)
+                self.filled[i] = new, new._version
 
 
 def capture(work: Callable[[], Any], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from bench.compiled.calls import Captured, capture
+from bench.compiled.calls import Captured, Inputs, capture
 from bench.compiled.symbols import CannotCompile
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, Taken, advance
@@ -75,9 +75,8 @@ class Linearised:
         make: Callable[[Callable[[], Any]], Any],
     ):
         """make: see `Replays.make`."""
-        inputs, self.make = [t.clone() for t in question.tensors], make
-        self.inputs = [t.data for t in inputs]  # for autograd the capture's own stay as they are
-        place = question.again(inputs)
+        self.inputs, self.make = Inputs(question.tensors), make
+        place = question.again(self.inputs.own)
 
         def work() -> tuple[Tensor, Callable[[Tensor, Wrt], Partials]]:
             gradient, product = linearise(place.x, place.y, place.batch)
@@ -88,8 +87,7 @@ class Linearised:
 
     def take(self, tensors: Sequence[Tensor]) -> Tensor:
         """The gradient at these tensors of a question."""
-        for own, new in zip(self.inputs, tensors, strict=True):
-            own.copy_(new)
+        self.inputs.fill(tensors)
         self.graph.replay()
         return self.gradient.clone()
 
@@ -177,7 +175,7 @@ class Replays:
             self.asked.clear()
         self.asked[form] += 1
         due = self.asked[form] > OFTEN and self.made < MOST
-        return due and form not in self.refused and not Captured.failed
+        return due and form not in self.refused
 
     def _forget(self) -> None:
         """Give up the captures of the form that was not used for longest, if they are too many."""
@@ -263,9 +261,6 @@ class ReplayingOracle(Oracle):
         ]
 
     def _linear(self, x: Tensor, y: Tensor, zeta: Batch) -> Linear:
-        closed = self.task.lower_derivatives
-        if closed is not None and closed.linearise is not None:
-            return super()._linear(x, y, zeta)
         return self.replays.linearise(Place(False, x, y, zeta), super()._linear)
 
 

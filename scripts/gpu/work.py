@@ -28,17 +28,13 @@ several times, so that normalised features of it are 0 but for rounding, where a
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -61,6 +57,7 @@ from bench.runs.folder import folders_below
 from bench.runs.launch import resolve
 from bench.runs.machine import choose_device, settle
 from scripts import import_data
+from scripts.gpu.sharing import shared
 
 CONF = Path(__file__).parent.parent.parent / "conf"
 DONE, FAILED, REFUSED, MORE = 0, 1, 2, 75
@@ -456,35 +453,6 @@ def bring_data(incoming: Path, root: Path) -> None:
                 print(f"{name}: {import_data.bring(name, incoming, root)}", flush=True)
             except (BadSetting, OSError) as reason:  # a part of it comes with another slice
                 print(f"{name}: {reason}", flush=True)
-
-
-@contextmanager
-def shared(device: torch.device) -> Iterator[None]:
-    """Have the processes that are started within share the GPU by NVIDIA's Multi-Process Service.
-
-    Without it their kernels take turns, however few of the GPU's processors each one uses. Where
-    the service is not there, or no process gets on with it, they do take turns.
-    """
-    control, place = shutil.which("nvidia-cuda-mps-control"), Path(tempfile.gettempdir())
-    if device.type != "cuda" or control is None:
-        yield
-        return
-    place = place / "bench-mps"
-    place.mkdir(exist_ok=True)
-    names = dict.fromkeys(("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"), str(place))
-    try_ = python("-c", "import torch; torch.ones(1, device='cuda').sum().item()")
-    with mock.patch.dict(os.environ, names):
-        subprocess.run([control, "-d"], capture_output=True)  # or it is there from an earlier call
-        works = subprocess.run(try_, capture_output=True).returncode == 0
-        print("processes share the GPU" if works else "processes take turns on the GPU", flush=True)
-        if works:
-            try:
-                yield
-            finally:
-                subprocess.run([control], input=b"quit -t 5\n", capture_output=True)
-            return
-        subprocess.run([control], input=b"quit -t 5\n", capture_output=True)
-    yield
 
 
 # The command

@@ -1,0 +1,50 @@
+"""Has several processes share a GPU by NVIDIA's Multi-Process Service.
+
+Without the service their kernels take turns, however few of the GPU's processors each one uses. On
+an H200 sixteen processes that each train a small network take 2.3 times as many steps a second with
+it; one process takes as many either way.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+CONTROL = "nvidia-cuda-mps-control"
+TRY = "import torch; torch.ones(1, device='cuda').sum().item()"
+
+
+@contextmanager
+def shared(device: torch.device) -> Iterator[None]:
+    """The service for this process and those that are started within.
+
+    Where it is not there, or no process gets on with it, they take turns. The GPU's settings stay:
+    the service is a process of the user's, which ends with the block.
+    """
+    control = shutil.which(CONTROL)
+    if device.type != "cuda" or control is None:
+        yield
+        return
+    place = Path(tempfile.gettempdir()) / "bench-mps"
+    place.mkdir(exist_ok=True)
+    os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": str(place), "CUDA_MPS_LOG_DIRECTORY": str(place)}
+    subprocess.run([control, "-d"], capture_output=True)  # or an earlier call has left it there
+    works = not subprocess.run([sys.executable, "-c", TRY], capture_output=True).returncode
+    print("processes share the GPU" if works else "processes take turns on the GPU", flush=True)
+    if not works:
+        end(control)
+    try:
+        yield
+    finally:
+        end(control)
+
+
+def end(control: str) -> None:
+    """End the service, if it runs; without it CUDA does as if there were none."""
+    subprocess.run([control], input=b"quit -t 5\n", capture_output=True)

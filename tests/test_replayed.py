@@ -1,0 +1,289 @@
+"""Answers of an oracle that are replayed: those of the code to the last bit, or the code's own.
+
+A CUDA graph is that of tests/test_captured.py here. That CUDA takes what is captured, and that its
+kernels give the same bits again, only a GPU can tell: scripts/gpu/work.py asks one.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from algorithms.bilevel.bome import bome
+from algorithms.bilevel.itd import itd
+from algorithms.bilevel.penalty import penalty
+from algorithms.continual.ctn import ctn
+from algorithms.continual.gem import gem
+from algorithms.continual.mer import mer
+from bench.compiled import replayed
+from bench.compiled.calls import Captured
+from bench.compiled.replayed import OFTEN, Replayed, ReplayingOracle, Replays
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.loop import Standing, advance, first
+from bench.core.oracle import Oracle
+from bench.core.settings import build
+from bench.core.task import Context, Place, Task
+from bench.numerics.descent import gd
+from bench.runs import driver
+from bench.runs.launch import resolve
+from tasks.quadratic import quadratic
+from tests.composed import composed
+from tests.steps import streams
+from tests.test_algorithms import made
+from tests.test_captured import cuda  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.usefixtures("cuda")
+
+OUTER: dict[str, Any] = {"outer": gd(), "outer_lr": 0.05, "inner_lr": 0.1, "T": 2}
+STREAMS: dict[str, Callable[[], Algorithm]] = {
+    "gem": lambda: gem(0.3, memory=3),
+    "mer": lambda: mer(0.1, memory=3, length=3),
+    "ctn_itd": lambda: ctn(itd(**OUTER), 2, 3, 2, 4),
+    "ctn_penalty": lambda: ctn(penalty(**OUTER), 2, 3, 2, 4),
+    "ctn_bome": lambda: ctn(bome(gd(), gd(), 0.05, 0.05, 0.1, T=2, barrier="value"), 2, 3, 2, 4),
+}
+
+
+def plain(task: Task, algorithm: Algorithm, steps: int) -> Standing:
+    s = first(task, algorithm, 0)
+    with torch.no_grad():
+        for _ in range(steps):
+            s = advance(task, algorithm, 0, s)
+    return s
+
+
+def assert_replayed(task: Task, algorithm: Algorithm, steps: int) -> Replays:
+    """The steps are the plain ones, to the last bit, and so are their counts."""
+    take = Replayed(task, algorithm, 0)
+    with torch.no_grad():
+        s = take(take(first(task, algorithm, 0), 1).standing, steps - 1).standing
+    right = plain(task, algorithm, steps)
+    assert (s.step, s.calls, s.samples) == (right.step, right.calls, right.samples)
+    for name in ("x", "y"):
+        assert torch.equal(getattr(s.state, name), getattr(right.state, name))
+    assert not take.replays.refused
+    assert not Captured.failed
+    return take.replays
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream(name: str) -> None:
+    """Batches grow from task to task, and each size is a form of its own."""
+    replays = assert_replayed(streams.stream(), STREAMS[name](), 10)
+    assert replays.captured
+
+
+@pytest.mark.parametrize("name", ["bome", "penalty", "aid_cg", "itd", "stocbio", "ttsa", "hoag"])
+@pytest.mark.parametrize("batch", [None, 8])
+def test_a_method(name: str, batch: int | None, context: Context) -> None:
+    """An unrolled method asks for the products of several gradients at a time."""
+    settings = {} if batch is None or name == "hoag" else {"batch": batch}
+    replays = assert_replayed(quadratic(context, noise=0.3), made(name, **settings), 9)
+    assert replays.captured or replays.linearised
+
+
+@pytest.mark.parametrize("name", ["f2obo", "sobow"])
+def test_an_online_method(name: str, context: Context) -> None:
+    """Gradients that are asked for together are one capture."""
+    cfg = composed("task=online_imbalance", "task.channels=2", f"algorithm={name}")
+    config = resolve(cfg)
+    replays = assert_replayed(build(config["task"], context), build(config["algorithm"]), 9)
+    assert replays.captured
+
+
+@pytest.fixture
+def task(context: Context) -> Task:
+    return quadratic(context, noise=0.3)
+
+
+@pytest.fixture
+def point(task: Task) -> tuple[Tensor, Tensor, Any]:
+    x, y = task.init(torch.Generator().manual_seed(0))
+    return x, y + 1, Draw(task, 0, 0).g()
+
+
+def asked(task: Task, replays: Replays) -> Oracle:
+    return ReplayingOracle(task, False, replays)
+
+
+@torch.no_grad()
+def test_a_form_is_captured_when_it_has_been_asked_for_often(task: Task, point: Any) -> None:
+    replays = Replays()
+    for k in range(OFTEN + 2):
+        found = asked(task, replays).g_y(*point)
+        assert len(replays.captured) == (k >= OFTEN)
+        assert torch.equal(found, Oracle(task).g_y(*point))
+    asked(task, replays).g_x(*point)
+    assert len(replays.captured) == 1
+    assert replays.wall > 0
+
+
+@torch.no_grad()
+def test_products_stay_those_of_their_place(
+    task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of other places that are asked for before them, until the step is over."""
+    monkeypatch.setattr(replayed, "OFTEN", 0)
+    x, y, zeta = point
+    replays, kept = Replays(), list[tuple[Tensor, Tensor]]()
+    for _ in range(2):
+        x, o = x + 1, asked(task, replays)
+        gradients, products = zip(*(o.linearise_g_y(k * x, k * y, zeta) for k in (1.0, 2.0, 3.0)))
+        for k, gradient, product in zip((1.0, 2.0, 3.0), gradients, products, strict=True):
+            right, own = Oracle(task).linearise_g_y(k * x, k * y, zeta)
+            kept.append((gradient, right))
+            assert torch.equal(product.yy(y), own.yy(y))
+            assert torch.equal(product.xy(2 * y), own.xy(2 * y))
+            assert all(map(torch.equal, product.both(y), own.both(y)))
+    assert all(torch.equal(*pair) for pair in kept)
+    assert [len(made) for made in replays.linearised.values()] == [3]
+
+
+@torch.no_grad()
+def test_forms_that_were_not_used_for_longest_are_given_up(
+    task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those whose products this step may still ask for."""
+    monkeypatch.setattr(replayed, "OFTEN", 0)
+    monkeypatch.setattr(replayed, "KEPT", 2)
+    x, y, _ = point
+    replays = Replays()
+
+    def forms() -> list[int]:
+        return [form[3][-1][0][0] for form in replays.linearised]  # type: ignore[index]
+
+    def ask(*sizes: int) -> None:
+        o = asked(task, replays)
+        for size in sizes:
+            o.products(x, y, Draw(task, 0, 0).g(size)).yy(y)
+
+    ask(4)
+    ask(5)
+    ask(4)
+    ask(6)
+    assert forms() == [4, 6]
+    ask(7, 8, 9)
+    assert forms() == [7, 8, 9]
+
+
+@torch.no_grad()
+def test_an_answer_of_other_bits_is_the_codes(task: Task, point: Any) -> None:
+    """Here the code gives something else each time."""
+    replays, many = Replays(), iter(range(100))
+
+    def work(place: Place) -> list[Tensor]:
+        return [place.x + next(many)]
+
+    for k in range(OFTEN):
+        assert torch.equal(replays.answer("a", Place(True, *point), work)[0], point[0] + k)
+    replays.answer("a", Place(True, *point), work)
+    assert not replays.captured
+    assert len(replays.refused) == 1
+    before = next(many)
+    assert torch.equal(replays.answer("a", Place(True, *point), work)[0], point[0] + before + 1)
+
+
+@pytest.mark.parametrize("within", [torch.no_grad, torch.enable_grad])
+def test_what_holds_more_than_tensors_is_answered_by_the_code(within: Any) -> None:
+    """So is what is part of a derivative that somebody else takes."""
+    replays = Replays()
+    given = (torch.ones(2), range(3)) if within is torch.no_grad else (torch.ones(2), 3)
+    with within():
+        for _ in range(OFTEN + 3):
+            assert replays.answer("a", given, lambda a: [2 * a[0]])[0].tolist() == [2, 2]
+    assert not replays.captured
+    assert not replays.asked
+
+
+@torch.no_grad()
+def test_plain_values_are_part_of_a_form() -> None:
+    """A loss may depend on the round's number."""
+    replays = Replays()
+
+    def work(a: Any) -> list[Tensor]:
+        return [a[0] * a[1]]
+
+    for _ in range(OFTEN + 2):
+        for k in (1, 2, True, 1.0):
+            assert torch.equal(replays.answer("a", (torch.ones(2), k), work)[0], torch.ones(2) * k)
+    assert len(replays.captured) == 4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("what", ["g_y", "products"])
+def test_after_a_capture_has_failed_the_code_answers(
+    what: str, task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", refused)
+    replays = Replays()
+    y = point[1]
+    for _ in range(OFTEN + 3):
+        o = asked(task, replays)
+        found = o.g_y(*point) if what == "g_y" else o.products(*point).yy(y)
+        own = Oracle(task)
+        assert torch.equal(found, own.g_y(*point) if what == "g_y" else own.products(*point).yy(y))
+    assert Captured.failed
+    assert replays.made == 1
+
+
+@torch.no_grad()
+def test_a_lost_device_is_no_refusal(task: Task, point: Any, monkeypatch: Any) -> None:
+    def lost(*given: object) -> None:
+        raise torch.AcceleratorError("an illegal memory access")
+
+    monkeypatch.setattr(torch.cuda, "graph", lost)
+    replays = Replays()
+    for _ in range(OFTEN):
+        asked(task, replays).g_y(*point)
+    with pytest.raises(torch.AcceleratorError):
+        asked(task, replays).g_y(*point)
+
+
+@torch.no_grad()
+def test_forms_that_do_not_come_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replayed, "MOST", 10)
+    replays = Replays()
+    for k in range(100):
+        replays.answer("a", (torch.ones(2), k), lambda a: [a[0]])
+    assert len(replays.asked) <= 11
+
+
+@pytest.mark.parametrize(
+    ("device", "setting", "compiled", "kind"),
+    [
+        ("cpu", "auto", False, "NoneType"),
+        ("cuda", "auto", False, "Replayed"),
+        ("cuda", False, False, "NoneType"),
+        ("cuda", "auto", True, "Compiled"),
+        ("cpu", "auto", True, "Compiled"),
+    ],
+)
+def test_who_takes_the_steps(
+    task: Task, device: str, setting: Any, compiled: bool, kind: str
+) -> None:
+    run: Any = SimpleNamespace(
+        config={"seed": 0, "run": {"compile": setting}}, task=task, algorithm=made("bome"),
+        device=torch.device(device), compile=compiled,
+    )  # fmt: skip
+    assert type(driver.compiled_steps(run)).__name__ == kind
+    steps = driver.OneByOne(run)
+    assert steps.compile_seconds == 0.0
+
+
+def test_the_time_of_captures_is_none_of_the_steps(task: Task) -> None:
+    task = replace(task, together=None)
+    take = Replayed(task, made("bome"), 0)
+    with torch.no_grad():
+        taken = take(first(task, take.algorithm, 0), 12)
+    assert take.seconds == taken.seconds > 0
+    assert taken.cpu_seconds == take.replays.cpu > 0
+    with torch.no_grad():
+        assert take(taken.standing, 1).seconds == 0
