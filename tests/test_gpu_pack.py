@@ -136,7 +136,13 @@ def test_what_has_a_record_at_home_is_not_made_again(tmp_path: Path) -> None:
     def settings(at: Path) -> work.Settings:
         return work.Settings(torch.device("cpu"), at, at, at, False, 1, time.monotonic() + 1e3)
 
-    records = ("gpu/roofline", "gpu/lanes", "speed/gpu_gradient", "speed/gpu_few_shot")
+    records = (
+        "gpu/roofline",
+        "gpu/lanes",
+        "speed/gpu_gradient",
+        "speed/gpu_replayed",
+        "speed/gpu_few_shot",
+    )
     for name in (*records, "speed/cpu_gradient", "speed/gpu_hyper_cleaning"):
         (results / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
         (results / f"{name}.json").write_text("{}")
@@ -173,6 +179,16 @@ def test_work_is_in_the_order_of_claims_per_minute(
     assert [i["id"] for i in pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["f2obo/fig1"])] == [
         "f2obo/fig1"
     ]
+    # table 1 has a record of all 20 tasks, made on a CPU, and figure 1 one of a smaller network
+    claims = [
+        {
+            item["id"]: item["claims"]
+            for item in pack.work_list(BOOK, ["MNIST"], tmp_path, results=r)
+        }
+        for r in (tmp_path, ROOT / "results")
+    ]
+    assert claims[0]["bome/table1"] > claims[1]["bome/table1"] == 0
+    assert claims[0]["f2obo/fig1"] == claims[1]["f2obo/fig1"] > 0
     with pytest.raises(BadSetting, match="--only bome/table9: write one of bome/"):
         pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["bome/table9"])
     with pytest.raises(

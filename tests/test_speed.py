@@ -21,6 +21,7 @@ from bench.reproduce import speed
 from bench.reproduce.scaling_picture import Series, draw_scaling, panels_of
 from scripts.speed.__main__ import COMPARISONS, main
 from scripts.speed.harness import (
+    CPU,
     Contender,
     Result,
     check_against_first,
@@ -32,6 +33,7 @@ from scripts.speed.harness import (
 )  # fmt: skip
 from scripts.speed.peers import Unavailable, serving
 from tests.conftest import ROOT
+from tests.test_captured import cuda  # noqa: F401  (a fixture)
 
 
 def made_up(**changes: object) -> dict[str, object]:
@@ -220,6 +222,29 @@ def test_a_comparison_ends_at_smoke_size(
     (record,) = speed.read_speed(tmp_path)
     assert all(len(line.seconds) == 1 for line in record.lines), record.lines
     assert record.command.startswith(f"uv run python -m scripts.speed {name} --smoke")
+
+
+@pytest.mark.usefixtures("cuda")
+def test_replayed_steps_are_held_against_plain_ones(
+    tmp_path: Path, speed_here: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a lent machine is in no record."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("scripts.speed.replayed.device_for_timing", lambda wanted: CPU)
+    file = tmp_path / "results" / "speed" / "gpu_replayed.json"
+    assert speed_here("replayed", "--smoke", "--threads", "1", "--json", str(file)) == 0
+    (record,) = speed.read_speed(file.parent.parent)
+    assert [line.name for line in record.lines] == ["replayed", "plain"]
+    assert all(len(line.seconds) == 1 for line in record.lines), record.lines
+    assert record.command.endswith("--json results/speed/gpu_replayed.json")
+
+
+def test_replayed_steps_need_a_gpu(
+    speed_here: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert speed_here("replayed") == 2
+    said = "speed: replayed: only CUDA has such graphs, and torch finds no GPU here\n"
+    assert capsys.readouterr().err == said
 
 
 def test_every_comparison_has_its_file_and_its_options() -> None:

@@ -69,10 +69,26 @@ def reads_times(claim: AnyClaim) -> bool:
     return any(f'"{word}"' in claim.model_dump_json() for word in TIMES)
 
 
+def is_judged(artifact: Artifact, results: Path, budget: Budget) -> bool:
+    """Whether a record of another budget judges the claims at the paper's scale."""
+    return any(
+        artifact.spec.scale(other) == "paper"
+        and (results / artifact.id / f"{other}.json").is_file()
+        for other in artifact.spec.budgets
+        if other != budget
+    )
+
+
 def work_list(
-    book: Book, sets: Sequence[str], root: Path, budget: Budget = "gpu", only: Sequence[str] = ()
+    book: Book,
+    sets: Sequence[str],
+    root: Path,
+    budget: Budget = "gpu",
+    only: Sequence[str] = (),
+    results: Path = Path("results"),
 ) -> list[dict[str, Any]]:
-    """The artifacts that are not complete below the root, by claims per minute.
+    """The artifacts that are not complete below the root, by claims per minute; claims that a
+    record judges at the paper's scale do not count.
 
     Raises BadSetting if a name in `only` is no artifact with the budget, or reads data that are not
     among the sets.
@@ -98,6 +114,7 @@ def work_list(
             for claim in artifact.spec.claims.values()
             if budget in claim.budgets and not reads_times(claim)
         )
+        claims = 0 if is_judged(artifact, results, budget) else claims
         items.append(
             {"name": id, "id": id, "budget": budget, "claims": claims, "runs": len(plan.missing),
              "minutes": artifact.spec.budgets[budget].minutes * len(plan.missing) / plan.count}
@@ -259,7 +276,7 @@ def main() -> int:
     given = parser.parse_args()
     out, root = given.out, given.root.expanduser().absolute()
     try:
-        items = work_list(load_book(), given.sets, root, given.budget, given.only)
+        items = work_list(load_book(), given.sets, root, given.budget, given.only, given.results)
         if given.part in range(PARTS - 1):
             items = []  # the data are not whole yet
         about.commit()  # which is kept: the pack itself is no change of the code

@@ -432,6 +432,10 @@ ITEMS = [
         "-m", "scripts.speed", "gradient", "--device", "", smoke=("--smoke",),
     ),
     script(
+        "speed_replayed", "steps with replayed answers and plain ones", "speed/gpu_replayed.json",
+        "-m", "scripts.speed", "replayed", "--device", "", smoke=("--smoke",),
+    ),
+    script(
         "speed_few_shot", "episodes together and in a loop", "speed/gpu_few_shot.json",
         "-m", "scripts.speed", "few_shot", "--device", "", smoke=("--smoke",),
     ),

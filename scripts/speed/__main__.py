@@ -49,6 +49,7 @@ COMPARISONS = {
         "runs as lanes of one computation against one run after the other",
         WAITING | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"},
     ),
+    "replayed": Entry("steps on a GPU with replayed answers against plain ones"),
     "oracle": Entry("linear minimisation over a nuclear-norm ball against full decompositions"),
     "report": Entry("pages over a thousand run folders: seconds and memory"),
     "sweep": Entry("what a sweep of a thousand runs costs beyond their steps"),

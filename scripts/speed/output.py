@@ -103,12 +103,16 @@ def command(packages: str) -> str:
 
 
 def without_places(given: list[str]) -> list[str]:
-    """The arguments without `--data FOLDER`: where data are is told by BENCH_DATA elsewhere."""
+    """The arguments without `--data FOLDER`: where data are is told by BENCH_DATA elsewhere; and
+    with a file below a folder `results` as it is below a checkout's."""
     kept: list[str] = []
     for word in given:
         after = kept[-1:] == ["--data"]
         if after and os.sep in word:
             kept.pop()
+        elif kept[-1:] == ["--json"] and "results" in Path(word).parts:
+            parts = Path(word).parts
+            kept.append(str(Path(*parts[parts.index("results") :])))
         elif not (word.startswith("--data=") and os.sep in word):
             kept.append(word)
     return kept
