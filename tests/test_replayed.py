@@ -84,7 +84,7 @@ def test_a_method(name: str, batch: int | None, context: Context) -> None:
     """An unrolled method asks for the products of several gradients at a time."""
     settings = {} if batch is None or name == "hoag" else {"batch": batch}
     replays = assert_replayed(quadratic(context, noise=0.3), made(name, **settings), 9)
-    assert replays.captured or replays.linearised
+    assert replays.captured or replays.free
 
 
 @pytest.mark.parametrize("name", ["f2obo", "sobow"])
@@ -141,34 +141,57 @@ def test_products_stay_those_of_their_place(
             assert torch.equal(product.xy(2 * y), own.xy(2 * y))
             assert all(map(torch.equal, product.both(y), own.both(y)))
     assert all(torch.equal(*pair) for pair in kept)
-    assert [len(made) for made in replays.linearised.values()] == [3]
+    assert [len(made) for made in replays.free.values()] == [3]
 
 
 @torch.no_grad()
 def test_forms_that_were_not_used_for_longest_are_given_up(
     task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not those whose products this step may still ask for."""
+    """Products of theirs that somebody still asks for stay right."""
     monkeypatch.setattr(replayed, "OFTEN", 0)
     monkeypatch.setattr(replayed, "KEPT", 2)
     x, y, _ = point
     replays = Replays()
 
     def forms() -> list[int]:
-        return [form[3][-1][0][0] for form in replays.linearised]  # type: ignore[index]
+        return [form[3][-1][0][0] for form in replays.free]  # type: ignore[index]
 
     def ask(*sizes: int) -> None:
-        o = asked(task, replays)
-        for size in sizes:
-            o.products(x, y, Draw(task, 0, 0).g(size)).yy(y)
+        for oracle in (asked(task, replays), Oracle(task)):
+            found = [oracle.products(x, y, Draw(task, 0, 0).g(size)) for size in sizes]
+            products.append([each.yy(y) for each in found])
+        assert all(map(torch.equal, *products[-2:]))
 
+    products: list[list[Tensor]] = []
     ask(4)
     ask(5)
     ask(4)
     ask(6)
     assert forms() == [4, 6]
     ask(7, 8, 9)
-    assert forms() == [7, 8, 9]
+    assert forms() == [8, 9]
+    assert replays.made == 2 * 6  # a gradient and a product each
+
+
+@torch.no_grad()
+def test_no_more_than_so_many_are_held(
+    task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code answers for the others; those that nobody has any more are taken again."""
+    monkeypatch.setattr(replayed, "OFTEN", 0)
+    monkeypatch.setattr(replayed, "HELD", 2)
+    x, y, zeta = point
+    replays = Replays()
+    for _ in range(3):
+        found = [asked(task, replays).products(k * x, y, zeta) for k in range(4)]
+        right = [Oracle(task).products(k * x, y, zeta) for k in range(4)]
+        for own, other in zip(found, right, strict=True):
+            assert torch.equal(own.xy(y), other.xy(y))
+        assert [len(free) for free in replays.free.values()] == [0]
+        del found, own
+        assert [len(free) for free in replays.free.values()] == [2]
+    assert replays.made == 2 * 3  # a gradient and both kinds of products each
 
 
 @torch.no_grad()

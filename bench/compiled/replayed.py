@@ -8,6 +8,7 @@ only where its first answer is, bit for bit, that of the code.
 """
 
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -26,8 +27,8 @@ from bench.core.together import differentiate, loss_at
 
 OFTEN = 6  # a form is captured when it has been asked for so many times
 MOST = 1000  # captures of a run
-HELD = 40  # gradients of one form whose products a step may ask for at the same time
-KEPT = 8  # forms of such gradients, which keep what their products go through
+HELD = 40  # gradients of one form whose products a method may ask for at the same time
+KEPT = 8  # forms of them, which keep the memory that products go through
 SIMPLE = (bool, int, float, str, type(None))
 
 Linear = tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]
@@ -109,6 +110,18 @@ class Linearised:
         return found if alike(found(v), work(v)) else None
 
 
+class Loan:
+    """A linearisation that somebody may still ask for products; another place may take it when
+    nobody has its loan any more."""
+
+    def __init__(self, made: Linearised):
+        self.made = made
+
+    def multiply(self, v: Tensor, wrt: Wrt) -> Partials:
+        """The product."""
+        return self.made.multiply(v, wrt)
+
+
 class Replays:
     """The captures of a run, by the form of what they answer.
 
@@ -121,9 +134,10 @@ class Replays:
         self.pool = torch.cuda.graph_pool_handle()
         self.asked: Counter[Hashable] = Counter()
         self.captured: dict[Hashable, Captured] = {}
-        self.linearised: dict[Hashable, list[Linearised]] = {}  # those used last come last
+        # those that nobody has, of each form; forms used last come last
+        self.free: dict[Hashable, list[Linearised]] = {}
+        self.held: Counter[Hashable] = Counter()  # with those that somebody has
         self.refused: set[Hashable] = set()
-        self.lent: Counter[Hashable] = Counter()
         self.made, self.wall, self.cpu = 0, 0.0, 0.0
 
     def answer(
@@ -149,25 +163,25 @@ class Replays:
         if question is None:
             return work(place.x, place.y, place.batch)
         form = question.form
-        own, k = self.linearised.pop(form, []), self.lent[form]
-        if k == len(own) < HELD and self._is_due(form):
+        free = self.free.pop(form, [])
+        if not free and self.held[form] < HELD and self._is_due(form):
             made = self.make(lambda: linearised_answer(question, work, self.make))
             if made is None:
                 self.refused.add(form)
             else:
-                own.append(made)
-        if own:
-            self.linearised[form] = own
-            self._forget()
-        if k >= len(own):
+                free.append(made)
+                self.held[form] += 1
+        if self.held[form]:
+            self.free[form] = free
+        if not free:
             return work(place.x, place.y, place.batch)
-        self.lent[form] += 1
-        gradient = own[k].take(question.tensors)
-        return (lambda: gradient), own[k].multiply
-
-    def begin_step(self) -> None:
-        """No product of an earlier step is asked for any more."""
-        self.lent.clear()
+        loan = Loan(free.pop())
+        weakref.finalize(loan, free.append, loan.made)
+        if len(self.free) > KEPT:
+            oldest = next(iter(self.free))
+            del self.free[oldest], self.held[oldest]
+        gradient = loan.made.take(question.tensors)
+        return (lambda: gradient), loan.multiply
 
     def _is_due(self, form: Hashable) -> bool:
         """Whether a form that has no capture is to have one now."""
@@ -176,13 +190,6 @@ class Replays:
         self.asked[form] += 1
         due = self.asked[form] > OFTEN and self.made < MOST
         return due and form not in self.refused
-
-    def _forget(self) -> None:
-        """Give up the captures of the form that was not used for longest, if they are too many."""
-        if len(self.linearised) > KEPT:
-            oldest = next(iter(self.linearised))
-            if not self.lent[oldest]:
-                del self.linearised[oldest]
 
     def make(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, or None where CUDA takes no such capture; its time is not a step's."""
@@ -244,7 +251,6 @@ class ReplayingOracle(Oracle):
     def __init__(self, task: Task, first_order: bool, replays: Replays):
         super().__init__(task, first_order)
         self.replays = replays
-        replays.begin_step()
 
     def _value(self, place: Place) -> Tensor:
         return self.replays.answer("value", place, lambda p: [loss_at(self.task, p)])[0]
