@@ -170,7 +170,8 @@ def test_lanes_are_answered_in_their_order() -> None:
         seen.append([float(p.x) for p in places])
         return torch.stack([10 * p.x for p in places])
 
-    meeting, answers = Meeting(replace(streams.stream(), together=together), 2), {}
+    task = replace(streams.stream(), together=together)
+    meeting, answers = Meeting(2, lambda work, asked: work(task, asked)), {}
 
     def ask(lane: int) -> None:
         x = torch.tensor(float(lane))

@@ -19,9 +19,10 @@ from algorithms.bilevel.penalty import penalty
 from algorithms.continual.ctn import ctn
 from algorithms.continual.gem import gem
 from algorithms.continual.mer import mer
-from bench.compiled import replayed
+from bench.compiled import joined, replayed
 from bench.compiled.calls import Captured
-from bench.compiled.replayed import OFTEN, Replayed, ReplayingOracle, Replays
+from bench.compiled.joined import Joined
+from bench.compiled.replayed import OFTEN, LaneReplays, Replayed, ReplayingOracle, Replays
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.loop import Standing, advance, first
@@ -36,6 +37,7 @@ from tests.composed import composed
 from tests.steps import streams
 from tests.test_algorithms import made
 from tests.test_captured import cuda  # noqa: F401  (a fixture)
+from tests.test_joined import begun, of
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -111,6 +113,11 @@ def asked(task: Task, replays: Replays) -> Oracle:
     return ReplayingOracle(task, False, replays)
 
 
+def refuse(*given: object) -> None:
+    """In place of torch.cuda.graph."""
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
 @torch.no_grad()
 def test_a_form_is_captured_when_it_has_been_asked_for_often(task: Task, point: Any) -> None:
     replays = Replays()
@@ -140,6 +147,7 @@ def test_products_stay_those_of_their_place(
             assert torch.equal(product.yy(y), own.yy(y))
             assert torch.equal(product.xy(2 * y), own.xy(2 * y))
             assert all(map(torch.equal, product.both(y), own.both(y)))
+        del products, product
     assert all(torch.equal(*pair) for pair in kept)
     assert [len(made) for made in replays.free.values()] == [3]
 
@@ -238,14 +246,31 @@ def test_plain_values_are_part_of_a_form() -> None:
 
 
 @torch.no_grad()
+def test_products_that_cannot_be_captured_are_the_codes(
+    task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a gradient that is captured, wherever it has moved."""
+    monkeypatch.setattr(replayed, "OFTEN", 0)
+    x, y, zeta = point
+    replays = Replays()
+    asked(task, replays).products(x, y, zeta)
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    for k in (1.0, 2.0):
+        found = asked(task, replays).products(k * x, k * y, zeta)
+        right = Oracle(task).products(k * x, k * y, zeta)
+        assert torch.equal(found.xy(y), right.xy(y))
+        assert torch.equal(found.yy(y), right.yy(y))
+        del found
+    assert Captured.failed
+    assert [len(free) for free in replays.free.values()] == [1]
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("what", ["g_y", "products"])
 def test_after_a_capture_has_failed_the_code_answers(
     what: str, task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*given: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(torch.cuda, "graph", refused)
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
     replays = Replays()
     y = point[1]
     for _ in range(OFTEN + 3):
@@ -310,3 +335,77 @@ def test_the_time_of_captures_is_none_of_the_steps(task: Task) -> None:
     assert taken.cpu_seconds == take.replays.cpu > 0
     with torch.no_grad():
         assert take(taken.standing, 1).seconds == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", STREAMS)
+def test_lanes_of_a_stream(name: str) -> None:
+    """What they ask together is captured, and each lane is what it is by the code."""
+    own, standings = begun(of(streams.stream()), STREAMS[name]())
+    side = Joined(own)
+    side.replays = LaneReplays(own[0].task)
+    found = side(side(standings, 1), 9)
+    assert side.replays.replays.captured or side.replays.replays.free
+    assert not side.replays.replays.refused
+    assert side.off[0] == side.replays.replays.wall > 0
+    by_code = Joined(own)
+    right = by_code(by_code(standings, 1), 9)
+    assert by_code.off == (0.0, 0.0)
+    for a, b in zip(found, right, strict=True):
+        assert (a.calls, a.samples) == (b.calls, b.samples)
+        assert torch.equal(a.state.x, b.state.x)
+        assert torch.equal(a.state.y, b.state.y)
+
+
+@torch.no_grad()
+def test_lanes_that_ask_for_different_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In x and in y, of two linearisations, by one lane alone, and with one of the code."""
+    monkeypatch.setattr(replayed, "OFTEN", 0)
+    task = of(streams.stream())
+    x, y = task.init(torch.Generator().manual_seed(0))
+    places = [Place(False, k * x, k * y, Draw(task, 0, 0).g()) for k in (1.0, 2.0, 3.0)]
+    answer = LaneReplays(task)
+    first_, second = (answer(joined.linearise, part) for part in (places, places[1:]))
+    own = joined.linearise(task, places)
+    assert all(torch.equal(a.gradient, b.gradient) for a, b in zip(first_, own, strict=True))
+    assert len(answer.replays.free) == 2
+    for asked_, right in (
+        ([(lin, y, "y") for lin in first_], [(lin, y, "y") for lin in own]),
+        ([(lin, y, w) for lin, w in zip(first_, ("x", "y", "xy"))],
+         [(lin, y, w) for lin, w in zip(own, ("x", "y", "xy"))]),
+        ([(first_[2], y, "y")], [(own[2], y, "y")]),
+        ([(first_[0], y, "y"), (second[0], y, "x"), (second[1], y, "y")],
+         [(own[0], y, "y"), (own[1], y, "x"), (own[2], y, "y")]),
+        ([(second[0], y, "y"), (first_[0], y, "y")], [(own[1], y, "y"), (own[0], y, "y")]),
+        ([(first_[0], y, "y"), (own[1], y, "y")], [(own[0], y, "y"), (own[1], y, "y")]),
+    ):  # fmt: skip
+        found, expected = answer(joined.products, asked_), joined.products(task, right)  # type: ignore[arg-type]
+        for a, b in zip(replayed.flat(found), replayed.flat(expected), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+@torch.no_grad()
+def test_lanes_that_ask_for_different_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replayed, "OFTEN", 0)
+    task = of(streams.stream())
+    x, y = task.init(torch.Generator().manual_seed(0))
+    place = Place(False, x, y, Draw(task, 0, 0).g())
+    wrts: list[list[Any]] = [["x", "y"], ["xy"], ["y"]]
+    given = [([place._replace(x=(k + j) * x) for j in range(len(own))], own)
+             for k, own in enumerate(wrts)]  # fmt: skip
+    answer = LaneReplays(task)
+    found, right = answer(joined.gradients, given), joined.gradients(task, given)
+    assert len(answer.replays.captured) == 1
+    for own_found, own_right in zip(found, right, strict=True):
+        for pair, other in zip(own_found, own_right, strict=True):
+            assert [part is None for part in pair] == [part is None for part in other]
+            assert all(map(torch.equal, replayed.flat([pair]), replayed.flat([other])))
+
+
+@torch.no_grad()
+def test_lanes_on_a_gpu_have_their_answers_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, standings = begun(of(streams.stream()), STREAMS["gem"]())
+    monkeypatch.setattr(Tensor, "is_cuda", property(lambda t: True))
+    side = Joined(own)
+    side(standings, 1)
+    assert side.replays is not None

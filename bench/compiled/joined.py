@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from bench.core.loop import Standing, advance
 from bench.core.oracle import Oracle
 from bench.core.task import Batch, Partials, Place, Task, Wrt
 from bench.core.together import differentiate, losses_at, partials_together
+
+if TYPE_CHECKING:
+    from bench.compiled.replayed import LaneReplays
 
 in_a_lane: Callable[[], AbstractContextManager[Any]] = nullcontext  # is entered by each thread
 
@@ -77,14 +80,15 @@ def products(task: Task, asked: Sequence[Product]) -> list[Partials]:
 
 
 Work = Callable[[Task, Any], Sequence[Any]]  # answers what several lanes have asked
+Answer = Callable[[Work, Sequence[Any]], Sequence[Any]]  # has the work done for a task
 
 
 class Meeting:
     """Where lanes wait until each of them has asked for something, or has left."""
 
-    def __init__(self, task: Task, lanes: int):
-        """task: any of the lanes', as their losses are the same."""
-        self.task, self.inside = task, lanes
+    def __init__(self, lanes: int, answer: Answer):
+        """answer: see `Joined.answer`."""
+        self.answer, self.inside = answer, lanes
         self.all_here = threading.Condition()
         self.asked: dict[int, tuple[Work, Any]] = {}
         self.answers: dict[int, Any] = {}
@@ -115,7 +119,7 @@ class Meeting:
             if lanes:
                 found: Sequence[Any]
                 try:
-                    found = work(self.task, [self.asked[lane][1] for lane in lanes])
+                    found = self.answer(work, [self.asked[lane][1] for lane in lanes])
                 except Exception as error:
                     found = [error] * len(lanes)
                 self.answers |= dict(zip(lanes, found, strict=True))
@@ -152,9 +156,16 @@ class Joined:
         """against: so many processes could take the lanes' steps one by one, side by side; lanes
         that are slower raise Slower when they are prepared. 0: nothing is compared."""
         self.lanes, self.against = list(lanes), against
-        self.off = (0.0, 0.0)  # nothing is recorded or compiled
+        self.task = self.lanes[0].task  # any of the lanes', as their losses are the same
+        self.replays: LaneReplays | None = None  # on a GPU
         # they stay, because cuDNN keeps its plans of convolutions for each thread
         self.threads = ThreadPoolExecutor(len(self.lanes))
+
+    @property
+    def off(self) -> tuple[float, float]:
+        """Seconds, and those of the CPU, that captures took."""
+        made = self.replays.replays if self.replays else None
+        return (made.wall, made.cpu) if made else (0.0, 0.0)
 
     def prepare(self, standings: Sequence[Standing]) -> None:
         """Compare a step of the first and of the last lane with one alone; raises NoGraph."""
@@ -176,7 +187,11 @@ class Joined:
 
     def __call__(self, standings: Sequence[Standing], many: int) -> list[Standing]:
         """The standings `many` steps after these."""
-        meeting = Meeting(self.lanes[0].task, len(self.lanes))
+        if self.replays is None and standings[0].state.x.is_cuda:
+            from bench.compiled.replayed import LaneReplays  # which knows this file
+
+            self.replays = LaneReplays(self.task)
+        meeting = Meeting(len(self.lanes), self.replays or self._by_code)
 
         def go(k: int) -> Standing:
             lane, s = self.lanes[k], standings[k]
@@ -193,3 +208,6 @@ class Joined:
             return s
 
         return list(self.threads.map(go, range(len(self.lanes))))
+
+    def _by_code(self, work: Work, asked: Sequence[Any]) -> Sequence[Any]:
+        return work(self.task, asked)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from bench.compiled import joined
 from bench.compiled.calls import Captured, Inputs, capture
 from bench.compiled.symbols import CannotCompile
 from bench.core.algorithm import Algorithm
@@ -30,8 +31,6 @@ MOST = 1000  # captures of a run
 HELD = 40  # gradients of one form whose products a method may ask for at the same time
 KEPT = 8  # forms of them, which keep the memory that products go through
 SIMPLE = (bool, int, float, str, type(None))
-
-Linear = tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]
 
 
 class Question(NamedTuple):
@@ -62,64 +61,70 @@ class Question(NamedTuple):
         return cls((kind, spec, tuple(map(repr, others)), shapes), tensors, again)
 
 
-class Linearised:
-    """A gradient in y at a place, captured with what its products go through.
+class Joint(NamedTuple):
+    """Gradients in y at some places, with what their products go through.
 
-    `take` moves the place; products are of the place where it was last, and the memory in which
+    multiply(vs, wrts): the product of each gradient with its v, in what its wrt names. linears:
+    what lanes know each gradient by.
+    """
+
+    gradients: list[Tensor]
+    multiply: Callable[[Sequence[Tensor], Sequence[Wrt]], list[Partials]]
+    linears: Sequence[joined.Linear] = ()
+
+
+class Linearised:
+    """Gradients in y at some places, captured with what their products go through.
+
+    `take` moves the places; products are of the places where it was last, and the memory in which
     they find it is that of the capture.
     """
 
     def __init__(
         self,
         question: Question,
-        linearise: Callable[[Tensor, Tensor, Batch], Linear],
+        linearise: Callable[[Any], Joint],
         make: Callable[[Callable[[], Any]], Any],
     ):
         """make: see `Replays.make`."""
         self.inputs, self.make = Inputs(question.tensors), make
-        place = question.again(self.inputs.own)
+        places = question.again(self.inputs.own)
+        self.graph, joint = capture(lambda: linearise(places))
+        self.joint: Joint = joint
+        self.products: dict[tuple[Wrt, ...], Captured | None] = {}
 
-        def work() -> tuple[Tensor, Callable[[Tensor, Wrt], Partials]]:
-            gradient, product = linearise(place.x, place.y, place.batch)
-            return gradient(), product
-
-        self.graph, (self.gradient, self.product) = capture(work)
-        self.products: dict[Wrt, Captured | None] = {}
-
-    def take(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The gradient at these tensors of a question."""
+    def take(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients at these tensors of a question."""
         self.inputs.fill(tensors)
         self.graph.replay()
-        return self.gradient.clone()
+        return [gradient.clone() for gradient in self.joint.gradients]
 
-    def multiply(self, v: Tensor, wrt: Wrt) -> Partials:
-        """The product, which is captured when it is asked for first."""
-        if wrt not in self.products:
-            self.products[wrt] = self.make(lambda: self._capture_product(v, wrt))
-        found = self.products[wrt]
-        if found is None:
-            return self.product(v, wrt)
-        parts = iter(found(v))
-        return (next(parts) if "x" in wrt else None, next(parts) if "y" in wrt else None)
+    def multiply(self, vs: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
+        """The products, which are captured when these are asked for first."""
+        key = tuple(wrts)
+        if key not in self.products:
+            self.products[key] = self.make(lambda: self._capture_products(vs, key))
+        found = self.products[key]
+        return self.joint.multiply(vs, wrts) if found is None else paired(found(*vs), wrts)
 
-    def _capture_product(self, v: Tensor, wrt: Wrt) -> Captured | None:
-        def work(v: Tensor) -> list[Tensor]:
-            return [part for part in self.product(v, wrt) if part is not None]
+    def _capture_products(self, vs: Sequence[Tensor], wrts: tuple[Wrt, ...]) -> Captured | None:
+        def work(*vs: Tensor) -> list[Tensor]:
+            return flat(self.joint.multiply(vs, wrts))
 
-        found = Captured(work, [v], self.graph.pool())
-        return found if alike(found(v), work(v)) else None
+        found = Captured(work, vs, self.graph.pool())
+        return found if alike(found(*vs), work(*vs)) else None
 
 
 class Loan:
-    """A linearisation that somebody may still ask for products; another place may take it when
+    """A linearisation that somebody may still ask for products; other places may take it when
     nobody has its loan any more."""
 
     def __init__(self, made: Linearised):
         self.made = made
 
-    def multiply(self, v: Tensor, wrt: Wrt) -> Partials:
-        """The product."""
-        return self.made.multiply(v, wrt)
+    def multiply(self, vs: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
+        """The products."""
+        return self.made.multiply(vs, wrts)
 
 
 class Replays:
@@ -157,11 +162,14 @@ class Replays:
         found = self.captured.get(form)
         return work(asked) if found is None else found(*question.tensors)
 
-    def linearise(self, place: Place, work: Callable[[Tensor, Tensor, Batch], Linear]) -> Linear:
-        """work(x, y, batch) of the place."""
-        question = Question.of("linearise", place)
+    def linearise(
+        self, places: Any, work: Callable[[Any], Joint]
+    ) -> tuple[list[Tensor], Loan] | None:
+        """The gradients of work(places), and who gives their products; None where the code has to
+        answer."""
+        question = Question.of("linearise", places)
         if question is None:
-            return work(place.x, place.y, place.batch)
+            return None
         form = question.form
         free = self.free.pop(form, [])
         if not free and self.held[form] < HELD and self._is_due(form):
@@ -174,14 +182,13 @@ class Replays:
         if self.held[form]:
             self.free[form] = free
         if not free:
-            return work(place.x, place.y, place.batch)
+            return None
         loan = Loan(free.pop())
         weakref.finalize(loan, free.append, loan.made)
         if len(self.free) > KEPT:
             oldest = next(iter(self.free))
             del self.free[oldest], self.held[oldest]
-        gradient = loan.made.take(question.tensors)
-        return (lambda: gradient), loan.multiply
+        return loan.made.take(question.tensors), loan
 
     def _is_due(self, form: Hashable) -> bool:
         """Whether a form that has no capture is to have one now."""
@@ -223,21 +230,31 @@ def captured_answer(
 
 def linearised_answer(
     question: Question,
-    work: Callable[[Tensor, Tensor, Batch], Linear],
+    work: Callable[[Any], Joint],
     make: Callable[[Callable[[], Any]], Any],
 ) -> Linearised | None:
-    """A capture of the gradient; None if it or its Hessian product is not that of the code to the
-    last bit. make: see `Replays.make`."""
-    place = question.again(question.tensors)
-    gradient, product = work(place.x, place.y, place.batch)
-    v = gradient()
-    expected = product(v, "y")[1]
+    """A capture of the gradients; None if they or their Hessian products are not those of the code
+    to the last bit. make: see `Replays.make`."""
+    joint = work(question.again(question.tensors))
+    wrts: list[Wrt] = ["y"] * len(joint.gradients)
+    expected = flat(joint.multiply(joint.gradients, wrts))
     found = Linearised(question, work, make)
-    same = alike([found.take(question.tensors)], [v])
-    multiplied = found.multiply(v, "y")[1]
-    assert expected is not None
-    assert multiplied is not None
-    return found if same and alike([multiplied], [expected]) else None
+    same = alike(found.take(question.tensors), joint.gradients)
+    multiplied = flat(found.multiply(joint.gradients, wrts))
+    return found if same and alike(multiplied, expected) else None
+
+
+def flat(pairs: Sequence[Partials]) -> list[Tensor]:
+    """All that was asked for, in order."""
+    return [part for pair in pairs for part in pair if part is not None]
+
+
+def paired(parts: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
+    """The same as pairs again."""
+    rest = iter(parts)
+    return [
+        (next(rest) if "x" in wrt else None, next(rest) if "y" in wrt else None) for wrt in wrts
+    ]
 
 
 def alike(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
@@ -257,17 +274,82 @@ class ReplayingOracle(Oracle):
 
     def _differentiate(self, places: Sequence[Place], wrts: Sequence[Wrt]) -> list[Partials]:
         def work(places: Sequence[Place]) -> list[Tensor]:
-            pairs = differentiate(self.task, places, wrts)
-            return [part for pair in pairs for part in pair if part is not None]
+            return flat(differentiate(self.task, places, wrts))
 
-        found = iter(self.replays.answer(("gradients", *wrts), list(places), work))
-        return [
-            (next(found) if "x" in wrt else None, next(found) if "y" in wrt else None)
-            for wrt in wrts
+        return paired(self.replays.answer(("gradients", *wrts), list(places), work), wrts)
+
+    def _linear(
+        self, x: Tensor, y: Tensor, zeta: Batch
+    ) -> tuple[Callable[[], Tensor], Callable[[Tensor, Wrt], Partials]]:
+        code = super()._linear
+
+        def work(place: Place) -> Joint:
+            gradient, product = code(place.x, place.y, place.batch)
+            return Joint([gradient()], lambda vs, wrts: [product(vs[0], wrts[0])])
+
+        found = self.replays.linearise(Place(False, x, y, zeta), work)
+        if found is None:
+            return code(x, y, zeta)
+        (gradient,), loan = found
+        return (lambda: gradient), lambda v, wrt: loan.multiply([v], [wrt])[0]
+
+
+class Lent(NamedTuple):
+    """A gradient of one of several lanes, which asks for its products with the others'."""
+
+    gradient: Tensor
+    loan: Loan
+    lane: int
+
+
+class LaneReplays:
+    """Answers what lanes have asked together, as `joined` has it done, from captures."""
+
+    def __init__(self, task: Task):
+        self.task, self.replays = task, Replays()
+
+    def __call__(self, work: joined.Work, asked: Sequence[Any]) -> Sequence[Any]:
+        """work(task, asked)."""
+        if work is joined.values:
+            return self.replays.answer("values", asked, lambda a: joined.values(self.task, a))
+        if work is joined.gradients:
+            return self._gradients(asked)
+        return self._linearise(asked) if work is joined.linearise else self._products(asked)
+
+    def _gradients(self, asked: Sequence[joined.Places]) -> list[list[Partials]]:
+        def work(asked: Sequence[joined.Places]) -> list[Tensor]:
+            return [part for own in joined.gradients(self.task, asked) for part in flat(own)]
+
+        wrts = [wrt for _, own in asked for wrt in own]
+        found = iter(paired(self.replays.answer("gradients", asked, work), wrts))
+        return [[next(found) for _ in own] for _, own in asked]
+
+    def _linearise(self, asked: Sequence[Place]) -> Sequence[joined.Linear | Lent]:
+        def work(places: Sequence[Place]) -> Joint:
+            linears = joined.linearise(self.task, places)
+
+            def multiply(vs: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
+                return joined.products(self.task, list(zip(linears, vs, wrts)))
+
+            return Joint([linear.gradient.detach() for linear in linears], multiply, linears)
+
+        found = self.replays.linearise(asked, work)
+        if found is None:
+            return joined.linearise(self.task, asked)
+        return [Lent(gradient, found[1], k) for k, gradient in enumerate(found[0])]
+
+    def _products(self, asked: Sequence[tuple[Any, Tensor, Wrt]]) -> list[Partials]:
+        """In one launch where all lanes of a linearisation ask."""
+        lents, vs, wrts = zip(*asked)
+        loan = lents[0].loan if isinstance(lents[0], Lent) else None
+        whole = loan is not None and len(lents) == len(loan.made.joint.gradients)
+        if loan is not None and whole and all(lent.loan is loan for lent in lents):
+            return loan.multiply(vs, wrts)
+        own = [
+            lent.loan.made.joint.linears[lent.lane] if isinstance(lent, Lent) else lent
+            for lent in lents
         ]
-
-    def _linear(self, x: Tensor, y: Tensor, zeta: Batch) -> Linear:
-        return self.replays.linearise(Place(False, x, y, zeta), super()._linear)
+        return joined.products(self.task, list(zip(own, vs, wrts)))
 
 
 class Replayed:
