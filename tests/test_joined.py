@@ -171,7 +171,7 @@ def test_lanes_are_answered_in_their_order() -> None:
         return torch.stack([10 * p.x for p in places])
 
     task = replace(streams.stream(), together=together)
-    meeting, answers = Meeting(2, lambda work, asked: work(task, asked)), {}
+    meeting, answers = Meeting(2, joined.ByCode(task)), {}
 
     def ask(lane: int) -> None:
         x = torch.tensor(float(lane))

@@ -22,7 +22,8 @@ from algorithms.continual.mer import mer
 from bench.compiled import joined, replayed
 from bench.compiled.calls import Captured
 from bench.compiled.joined import Joined
-from bench.compiled.replayed import OFTEN, LaneReplays, Replayed, ReplayingOracle, Replays
+from bench.compiled.replayed import OFTEN, Replayed, ReplayingOracle, Replays
+from bench.compiled.replayed_lanes import LaneReplays
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.loop import Standing, advance, first
@@ -30,7 +31,7 @@ from bench.core.oracle import Oracle
 from bench.core.settings import build
 from bench.core.task import Context, Place, Task
 from bench.numerics.descent import gd
-from bench.runs import driver
+from bench.runs import driver, lanes
 from bench.runs.launch import resolve
 from tasks.quadratic import quadratic
 from tests.composed import composed
@@ -342,12 +343,13 @@ def test_the_time_of_captures_is_none_of_the_steps(task: Task) -> None:
 def test_lanes_of_a_stream(name: str) -> None:
     """What they ask together is captured, and each lane is what it is by the code."""
     own, standings = begun(of(streams.stream()), STREAMS[name]())
-    side = Joined(own)
-    side.replays = LaneReplays(own[0].task)
+    answer = LaneReplays(own[0].task)
+    side = Joined(own, answer=answer)
     found = side(side(standings, 1), 9)
-    assert side.replays.replays.captured or side.replays.replays.free
-    assert not side.replays.replays.refused
-    assert side.off[0] == side.replays.replays.wall > 0
+    assert answer.replays.captured or answer.replays.free
+    assert not answer.replays.refused
+    assert side.off == (answer.replays.wall, answer.replays.cpu)
+    assert side.off[0] > 0
     by_code = Joined(own)
     right = by_code(by_code(standings, 1), 9)
     assert by_code.off == (0.0, 0.0)
@@ -402,10 +404,17 @@ def test_lanes_that_ask_for_different_gradients(monkeypatch: pytest.MonkeyPatch)
             assert all(map(torch.equal, replayed.flat([pair]), replayed.flat([other])))
 
 
-@torch.no_grad()
-def test_lanes_on_a_gpu_have_their_answers_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, standings = begun(of(streams.stream()), STREAMS["gem"]())
-    monkeypatch.setattr(Tensor, "is_cuda", property(lambda t: True))
-    side = Joined(own)
-    side(standings, 1)
-    assert side.replays is not None
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_lanes_on_a_gpu_have_their_answers_replayed(device: str) -> None:
+    task = of(streams.stream())
+    runs: Any = [
+        SimpleNamespace(
+            config={"seed": seed, "task": {}, "algorithm": {}, "run": {"lanes_gb": 1, "steps": 0}},
+            task=task, algorithm=STREAMS["gem"](), device=torch.device(device), compile=False,
+            start=first(task, STREAMS["gem"](), seed),
+        )
+        for seed in range(2)
+    ]  # fmt: skip
+    side = lanes.Shrinking(runs).side
+    assert isinstance(side, Joined)
+    assert isinstance(side.answer, LaneReplays) == (device == "cuda")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,9 +22,6 @@ from bench.core.loop import Standing, advance
 from bench.core.oracle import Oracle
 from bench.core.task import Batch, Partials, Place, Task, Wrt
 from bench.core.together import differentiate, losses_at, partials_together
-
-if TYPE_CHECKING:
-    from bench.compiled.replayed import LaneReplays
 
 in_a_lane: Callable[[], AbstractContextManager[Any]] = nullcontext  # is entered by each thread
 
@@ -80,14 +77,32 @@ def products(task: Task, asked: Sequence[Product]) -> list[Partials]:
 
 
 Work = Callable[[Task, Any], Sequence[Any]]  # answers what several lanes have asked
-Answer = Callable[[Work, Sequence[Any]], Sequence[Any]]  # has the work done for a task
+
+
+class Answering(Protocol):
+    """Has the work done, with the task of the lanes."""
+
+    @property
+    def off(self) -> tuple[float, float]:
+        """Seconds, and those of the CPU, that are none of the steps'."""
+
+    def __call__(self, work: Work, asked: Sequence[Any]) -> Sequence[Any]: ...
+
+
+class ByCode(NamedTuple):
+    """Has it done by the code. task: any of the lanes', as their losses are the same."""
+
+    task: Task
+    off: tuple[float, float] = (0.0, 0.0)
+
+    def __call__(self, work: Work, asked: Sequence[Any]) -> Sequence[Any]:
+        return work(self.task, asked)
 
 
 class Meeting:
     """Where lanes wait until each of them has asked for something, or has left."""
 
-    def __init__(self, lanes: int, answer: Answer):
-        """answer: see `Joined.answer`."""
+    def __init__(self, lanes: int, answer: Answering):
         self.answer, self.inside = answer, lanes
         self.all_here = threading.Condition()
         self.asked: dict[int, tuple[Work, Any]] = {}
@@ -152,20 +167,19 @@ class LaneOracle(Oracle):
 class Joined:
     """Takes the steps of several lanes, side by side."""
 
-    def __init__(self, lanes: Sequence[Lane], against: int = 0):
+    def __init__(self, lanes: Sequence[Lane], against: int = 0, answer: Answering | None = None):
         """against: so many processes could take the lanes' steps one by one, side by side; lanes
-        that are slower raise Slower when they are prepared. 0: nothing is compared."""
+        that are slower raise Slower when they are prepared. 0: nothing is compared. answer: who
+        answers what they ask; None: the code."""
         self.lanes, self.against = list(lanes), against
-        self.task = self.lanes[0].task  # any of the lanes', as their losses are the same
-        self.replays: LaneReplays | None = None  # on a GPU
+        self.answer = answer or ByCode(self.lanes[0].task)
         # they stay, because cuDNN keeps its plans of convolutions for each thread
         self.threads = ThreadPoolExecutor(len(self.lanes))
 
     @property
     def off(self) -> tuple[float, float]:
-        """Seconds, and those of the CPU, that captures took."""
-        made = self.replays.replays if self.replays else None
-        return (made.wall, made.cpu) if made else (0.0, 0.0)
+        """Seconds, and those of the CPU, that are none of the steps'."""
+        return self.answer.off
 
     def prepare(self, standings: Sequence[Standing]) -> None:
         """Compare a step of the first and of the last lane with one alone; raises NoGraph."""
@@ -187,11 +201,7 @@ class Joined:
 
     def __call__(self, standings: Sequence[Standing], many: int) -> list[Standing]:
         """The standings `many` steps after these."""
-        if self.replays is None and standings[0].state.x.is_cuda:
-            from bench.compiled.replayed import LaneReplays  # which knows this file
-
-            self.replays = LaneReplays(self.task)
-        meeting = Meeting(len(self.lanes), self.replays or self._by_code)
+        meeting = Meeting(len(self.lanes), self.answer)
 
         def go(k: int) -> Standing:
             lane, s = self.lanes[k], standings[k]
@@ -208,6 +218,3 @@ class Joined:
             return s
 
         return list(self.threads.map(go, range(len(self.lanes))))
-
-    def _by_code(self, work: Work, asked: Sequence[Any]) -> Sequence[Any]:
-        return work(self.task, asked)

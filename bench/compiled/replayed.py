@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from bench.compiled import joined
 from bench.compiled.calls import Captured, Inputs, capture
 from bench.compiled.symbols import CannotCompile
 from bench.core.algorithm import Algorithm
@@ -70,7 +69,7 @@ class Joint(NamedTuple):
 
     gradients: list[Tensor]
     multiply: Callable[[Sequence[Tensor], Sequence[Wrt]], list[Partials]]
-    linears: Sequence[joined.Linear] = ()
+    linears: Sequence[Any] = ()
 
 
 class Linearised:
@@ -292,64 +291,6 @@ class ReplayingOracle(Oracle):
             return code(x, y, zeta)
         (gradient,), loan = found
         return (lambda: gradient), lambda v, wrt: loan.multiply([v], [wrt])[0]
-
-
-class Lent(NamedTuple):
-    """A gradient of one of several lanes, which asks for its products with the others'."""
-
-    gradient: Tensor
-    loan: Loan
-    lane: int
-
-
-class LaneReplays:
-    """Answers what lanes have asked together, as `joined` has it done, from captures."""
-
-    def __init__(self, task: Task):
-        self.task, self.replays = task, Replays()
-
-    def __call__(self, work: joined.Work, asked: Sequence[Any]) -> Sequence[Any]:
-        """work(task, asked)."""
-        if work is joined.values:
-            return self.replays.answer("values", asked, lambda a: joined.values(self.task, a))
-        if work is joined.gradients:
-            return self._gradients(asked)
-        return self._linearise(asked) if work is joined.linearise else self._products(asked)
-
-    def _gradients(self, asked: Sequence[joined.Places]) -> list[list[Partials]]:
-        def work(asked: Sequence[joined.Places]) -> list[Tensor]:
-            return [part for own in joined.gradients(self.task, asked) for part in flat(own)]
-
-        wrts = [wrt for _, own in asked for wrt in own]
-        found = iter(paired(self.replays.answer("gradients", asked, work), wrts))
-        return [[next(found) for _ in own] for _, own in asked]
-
-    def _linearise(self, asked: Sequence[Place]) -> Sequence[joined.Linear | Lent]:
-        def work(places: Sequence[Place]) -> Joint:
-            linears = joined.linearise(self.task, places)
-
-            def multiply(vs: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
-                return joined.products(self.task, list(zip(linears, vs, wrts)))
-
-            return Joint([linear.gradient.detach() for linear in linears], multiply, linears)
-
-        found = self.replays.linearise(asked, work)
-        if found is None:
-            return joined.linearise(self.task, asked)
-        return [Lent(gradient, found[1], k) for k, gradient in enumerate(found[0])]
-
-    def _products(self, asked: Sequence[tuple[Any, Tensor, Wrt]]) -> list[Partials]:
-        """In one launch where all lanes of a linearisation ask."""
-        lents, vs, wrts = zip(*asked)
-        loan = lents[0].loan if isinstance(lents[0], Lent) else None
-        whole = loan is not None and len(lents) == len(loan.made.joint.gradients)
-        if loan is not None and whole and all(lent.loan is loan for lent in lents):
-            return loan.multiply(vs, wrts)
-        own = [
-            lent.loan.made.joint.linears[lent.lane] if isinstance(lent, Lent) else lent
-            for lent in lents
-        ]
-        return joined.products(self.task, list(zip(own, vs, wrts)))
 
 
 class Replayed:

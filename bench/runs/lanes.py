@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bench.compiled.batched import Apart, Lane, Side, TooLarge
-from bench.compiled.joined import Joined, can_join
+from bench.compiled.joined import Answering, Joined, can_join
 from bench.compiled.symbols import NoGraph
 from bench.core.loop import Standing, TakenTogether
 from bench.core.settings import BadSetting, build, current_spelling
@@ -65,9 +65,17 @@ class Shrinking:
         self.inside = inside
         self.side: Side | Joined
         if are_joined(self.runs):
-            self.side = Joined(lanes, against)
+            self.side = Joined(lanes, against, self._answering())
         else:
             self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
+
+    def _answering(self) -> Answering | None:
+        """Who answers what lanes ask together: on a GPU from captures."""
+        if self.runs[0].device.type != "cuda":
+            return None
+        from bench.compiled.replayed_lanes import LaneReplays
+
+        return LaneReplays(self.runs[0].task)
 
 
 def rivals(run: OpenRun, cores: int) -> int:
