@@ -564,6 +564,12 @@ def test_the_processes_of_all_runs_are_summed_where_all_are_known(root: Path) ->
             run.summary["process"] = {"cpu_seconds": 10.25, "earlier_runs": 0}
     measured = records.make_record(made_of, BOOK)
     assert (measured.process_seconds, measured.startup_seconds) == (8 * 10.25, 8 * 1.25)
+    # one that went on has in its summary what its last process took
+    file = next(run.folder.path for run in made_of.runs if run.summary) / "environment.json"
+    about = json.loads(file.read_text()) | {"continued": [{"step": 3, "changed": {}}]}
+    file.write_text(json.dumps(about))
+    measured = records.make_record(made_of, BOOK)
+    assert measured.process_seconds is measured.startup_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -404,12 +404,20 @@ def test_lanes_that_ask_for_different_gradients(monkeypatch: pytest.MonkeyPatch)
             assert all(map(torch.equal, replayed.flat([pair]), replayed.flat([other])))
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_lanes_on_a_gpu_have_their_answers_replayed(device: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "setting", "replay"),
+    [("cpu", "auto", False), ("cuda", "auto", True), ("cuda", False, False)],
+)
+def test_lanes_on_a_gpu_have_their_answers_replayed(
+    device: str, setting: Any, replay: bool
+) -> None:
     task = of(streams.stream())
     runs: Any = [
         SimpleNamespace(
-            config={"seed": seed, "task": {}, "algorithm": {}, "run": {"lanes_gb": 1, "steps": 0}},
+            config={
+                "seed": seed, "task": {}, "algorithm": {},
+                "run": {"lanes_gb": 1, "steps": 0, "compile": setting},
+            },
             task=task, algorithm=STREAMS["gem"](), device=torch.device(device), compile=False,
             start=first(task, STREAMS["gem"](), seed),
         )
@@ -417,4 +425,4 @@ def test_lanes_on_a_gpu_have_their_answers_replayed(device: str) -> None:
     ]  # fmt: skip
     side = lanes.Shrinking(runs).side
     assert isinstance(side, Joined)
-    assert isinstance(side.answer, LaneReplays) == (device == "cuda")
+    assert isinstance(side.answer, LaneReplays) == replay

@@ -38,8 +38,13 @@ def step_seconds(run: Run) -> float:
 
 
 def process_seconds(run: Run) -> float | None:
-    """The CPU seconds of the run's process; None if the run did not keep them."""
+    """The CPU seconds of the run's process.
+
+    None if the run did not keep them, or went on in a second process, which kept its own alone.
+    """
     found: float | None = (run.summary or {}).get("process", {}).get("cpu_seconds")
+    if found is None or run.folder.environment().get("continued"):
+        return None
     return found
 
 

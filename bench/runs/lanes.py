@@ -70,12 +70,13 @@ class Shrinking:
             self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
 
     def _answering(self) -> Answering | None:
-        """Who answers what lanes ask together: on a GPU from captures."""
-        if self.runs[0].device.type != "cuda":
+        """Who answers what lanes ask together; on a GPU from captures, unless run.compile=false."""
+        run = self.runs[0]
+        if run.device.type != "cuda" or run.config["run"]["compile"] is False:
             return None
         from bench.compiled.replayed_lanes import LaneReplays
 
-        return LaneReplays(self.runs[0].task)
+        return LaneReplays(run.task)
 
 
 def rivals(run: OpenRun, cores: int) -> int:

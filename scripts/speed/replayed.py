@@ -34,6 +34,7 @@ CASES = {
     "AID-CG, hyper-cleaning": ["task=hyper_cleaning", "algorithm=aid_cg", "task.references=false"],
     "F2OBO, imbalanced images": ["task=online_imbalance", "algorithm=f2obo"],
     "FSOBO, imbalanced images": ["task=online_imbalance", "algorithm=fsobo"],
+    "AOBO, imbalanced images": ["task=online_imbalance", "algorithm=aobo"],
     "ER, ResNet": ["task=split_cifar", "algorithm=er", "task.tasks=2", "task.batch=5"],
     "CTN+BOME, ResNet": ["task=split_cifar", "algorithm=ctn_bome", "task.tasks=2", "task.batch=5"],
     "CTN+Penalty, ResNet": [
