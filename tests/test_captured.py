@@ -46,7 +46,7 @@ class Graph(TorchDispatchMode):
                     continue
                 # autograd knows nothing of what a replay writes
                 with torch.autograd.grad_mode._unsafe_preserve_version_counter((old,)):
-                    old.copy_(new)
+                    old.copy_(new.reshape(old.shape))  # squeeze_ has changed it since
 
     def pool(self) -> None:
         """There is no memory of its own here."""
@@ -76,7 +76,7 @@ class Cuda:
             self.current = before
 
     @contextmanager
-    def graph(self, graph: Graph, pool: object = None) -> Iterator[None]:
+    def graph(self, graph: Graph, pool: object, side: object) -> Iterator[None]:
         """Like torch's own, it leaves its stream in place if the end of the capture raises."""
         before, self.current = self.current, self.Stream()
         with graph:
@@ -88,6 +88,8 @@ class Cuda:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     made_up = Cuda()
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(Captured, "side", None)
     for name in ("CUDAGraph", "Stream", "current_stream", "stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, getattr(made_up, name))
     monkeypatch.setattr(Captured, "failed", False)

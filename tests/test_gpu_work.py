@@ -12,10 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.core.loop import advance, first
+from bench.core.task import Context
 from bench.reproduce import speed
 from scripts.gpu import sharing, work
+from tasks.quadratic import quadratic
 from tests import planned
 from tests.conftest import ROOT
+from tests.test_algorithms import made
+from tests.test_captured import cuda  # noqa: F401  (a fixture)
 
 
 def call_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -71,17 +76,18 @@ def test_what_did_not_agree_is_tried_again_in_the_end(
     }
     tried: list[str] = []
 
-    def end_point(overrides: list[str], *rest: object) -> torch.Tensor:
+    def take_steps(overrides: list[str], *rest: object) -> tuple[None, bool]:
         if not tried or tried[-1] != overrides[0]:
             tried.append(overrides[0])
         if overrides[0] in faults:
             raise faults[overrides[0]]
-        return torch.ones(1)
+        return None, True
 
     monkeypatch.setattr(work, "compose", lambda name, overrides: overrides)
     monkeypatch.setattr(work, "resolve", lambda overrides: overrides)
     monkeypatch.setattr(work, "start_point", lambda config, data: None)
-    monkeypatch.setattr(work, "end_point", end_point)
+    monkeypatch.setattr(work, "take_steps", take_steps)
+    monkeypatch.setattr(work, "point_of", lambda s: torch.ones(1))
     alone = work.Item("alone", "a process of its own", lambda s: False, lambda s: True)
     device = torch.device("cpu")
     settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
@@ -206,7 +212,24 @@ def test_processes_share_a_gpu_where_they_can(
     with pytest.raises(ZeroDivisionError):
         fail_within()
     assert log.read_text().endswith("quit -t 5\n")
-    assert ("share" if works else "take turns") in capsys.readouterr().out
+    assert ("processes share" if works else "no service") in capsys.readouterr().out
+    assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == ""
+
+
+def test_a_service_that_is_there_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another call's, or one that was killed has left it."""
+    control, log = tmp_path / sharing.CONTROL, tmp_path / "log"
+    control.write_text(f"#!/bin/sh\necho $1 >> {log}\nexit 1\n")
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(sharing, "TRY", "")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with sharing.shared(torch.device("cuda")):
+        assert "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+    assert log.read_text() == "-d\n"
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 
 
 def test_nothing_is_shared_on_a_cpu_or_without_the_service(
@@ -217,3 +240,24 @@ def test_nothing_is_shared_on_a_cpu_or_without_the_service(
     for device in ("cpu", "cuda"):
         with sharing.shared(torch.device(device)):
             assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("cuda")
+def test_replayed_steps_are_held_against_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, algorithm = quadratic(Context(dtype=torch.float64), noise=0.3), made("bome")
+    start = end = first(task, algorithm, 0)
+    for _ in range(work.STEPS):
+        end = advance(task, algorithm, 0, end)
+    assert work.replays(task, algorithm, start, end)
+    other = end._replace(state=end.state._replace(y=end.state.y + 1e-15))
+    assert not work.replays(task, algorithm, start, other)
+    assert not work.replays(task, algorithm, start, end._replace(calls=end.calls + end.calls))
+
+
+def test_checks_from_before_answers_were_replayed_are_made_again() -> None:
+    assert work.is_to_make({}, ["a"])
+    assert work.is_to_make({"settings": ["a"], "agrees": True}, ["a"])
+    assert work.is_to_make({"settings": ["b"], "agrees": True, "replayed": True}, ["a"])
+    assert not work.is_to_make({"settings": ["a"], "agrees": True, "replayed": True}, ["a"])
+    assert not work.is_to_make({"settings": ["a"], "skipped": "no package"}, ["a"])

@@ -4,6 +4,8 @@ A CUDA graph is that of tests/test_captured.py here. That CUDA takes what is cap
 kernels give the same bits again, only a GPU can tell: scripts/gpu/work.py asks one.
 """
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from algorithms.continual.mer import mer
 from bench.compiled import joined, replayed
 from bench.compiled.calls import Captured
 from bench.compiled.joined import Joined
-from bench.compiled.replayed import OFTEN, Replayed, ReplayingOracle, Replays
+from bench.compiled.replayed import OFTEN, Question, Replayed, ReplayingOracle, Replays
 from bench.compiled.replayed_lanes import LaneReplays
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
@@ -116,7 +118,7 @@ def asked(task: Task, replays: Replays) -> Oracle:
 
 def refuse(*given: object) -> None:
     """In place of torch.cuda.graph."""
-    raise RuntimeError("operation not permitted when stream is capturing")
+    raise torch.AcceleratorError("operation not permitted when stream is capturing")
 
 
 @torch.no_grad()
@@ -136,10 +138,9 @@ def test_products_stay_those_of_their_place(
     task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of other places that are asked for before them, until the step is over."""
-    monkeypatch.setattr(replayed, "OFTEN", 0)
     x, y, zeta = point
-    replays, kept = Replays(), list[tuple[Tensor, Tensor]]()
-    for _ in range(2):
+    replays, kept = Replays(0), list[tuple[Tensor, Tensor]]()
+    for _ in range(3):
         x, o = x + 1, asked(task, replays)
         gradients, products = zip(*(o.linearise_g_y(k * x, k * y, zeta) for k in (1.0, 2.0, 3.0)))
         for k, gradient, product in zip((1.0, 2.0, 3.0), gradients, products, strict=True):
@@ -158,10 +159,9 @@ def test_forms_that_were_not_used_for_longest_are_given_up(
     task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Products of theirs that somebody still asks for stay right."""
-    monkeypatch.setattr(replayed, "OFTEN", 0)
     monkeypatch.setattr(replayed, "KEPT", 2)
     x, y, _ = point
-    replays = Replays()
+    replays = Replays(0)
 
     def forms() -> list[int]:
         return [form[3][-1][0][0] for form in replays.free]  # type: ignore[index]
@@ -173,6 +173,9 @@ def test_forms_that_were_not_used_for_longest_are_given_up(
         assert all(map(torch.equal, *products[-2:]))
 
     products: list[list[Tensor]] = []
+    for size in range(4, 10):
+        ask(size)
+    assert not replays.free  # each was asked for in one step
     ask(4)
     ask(5)
     ask(4)
@@ -180,7 +183,7 @@ def test_forms_that_were_not_used_for_longest_are_given_up(
     assert forms() == [4, 6]
     ask(7, 8, 9)
     assert forms() == [8, 9]
-    assert replays.made == 2 * 6  # a gradient and a product each
+    assert replays.made == 3 * 6  # a gradient and a product in either variable each
 
 
 @torch.no_grad()
@@ -188,10 +191,10 @@ def test_no_more_than_so_many_are_held(
     task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The code answers for the others; those that nobody has any more are taken again."""
-    monkeypatch.setattr(replayed, "OFTEN", 0)
     monkeypatch.setattr(replayed, "HELD", 2)
     x, y, zeta = point
-    replays = Replays()
+    replays = Replays(0)
+    asked(task, replays).products(x, y, zeta)
     for _ in range(3):
         found = [asked(task, replays).products(k * x, y, zeta) for k in range(4)]
         right = [Oracle(task).products(k * x, y, zeta) for k in range(4)]
@@ -212,6 +215,7 @@ def test_an_answer_of_other_bits_is_the_codes(task: Task, point: Any) -> None:
         return [place.x + next(many)]
 
     for k in range(OFTEN):
+        replays.step += 1
         assert torch.equal(replays.answer("a", Place(True, *point), work)[0], point[0] + k)
     replays.answer("a", Place(True, *point), work)
     assert not replays.captured
@@ -227,6 +231,7 @@ def test_what_holds_more_than_tensors_is_answered_by_the_code(within: Any) -> No
     given = (torch.ones(2), range(3)) if within is torch.no_grad else (torch.ones(2), 3)
     with within():
         for _ in range(OFTEN + 3):
+            replays.step += 1
             assert replays.answer("a", given, lambda a: [2 * a[0]])[0].tolist() == [2, 2]
     assert not replays.captured
     assert not replays.asked
@@ -241,6 +246,7 @@ def test_plain_values_are_part_of_a_form() -> None:
         return [a[0] * a[1]]
 
     for _ in range(OFTEN + 2):
+        replays.step += 1
         for k in (1, 2, True, 1.0):
             assert torch.equal(replays.answer("a", (torch.ones(2), k), work)[0], torch.ones(2) * k)
     assert len(replays.captured) == 4
@@ -251,11 +257,13 @@ def test_products_that_cannot_be_captured_are_the_codes(
     task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a gradient that is captured, wherever it has moved."""
-    monkeypatch.setattr(replayed, "OFTEN", 0)
     x, y, zeta = point
-    replays = Replays()
-    asked(task, replays).products(x, y, zeta)
+    replays = Replays(0)
+    for _ in range(2):
+        asked(task, replays).products(x, y, zeta)
     monkeypatch.setattr(torch.cuda, "graph", refuse)
+    (made_,) = next(iter(replays.free.values()))
+    made_.products.clear()
     for k in (1.0, 2.0):
         found = asked(task, replays).products(k * x, k * y, zeta)
         right = Oracle(task).products(k * x, k * y, zeta)
@@ -285,14 +293,19 @@ def test_after_a_capture_has_failed_the_code_answers(
 
 @torch.no_grad()
 def test_a_lost_device_is_no_refusal(task: Task, point: Any, monkeypatch: Any) -> None:
-    def lost(*given: object) -> None:
-        raise torch.AcceleratorError("an illegal memory access")
-
-    monkeypatch.setattr(torch.cuda, "graph", lost)
+    """Its errors are of the same kind; it answers nothing afterwards either."""
     replays = Replays()
     for _ in range(OFTEN):
         asked(task, replays).g_y(*point)
-    with pytest.raises(torch.AcceleratorError):
+    calls = iter(range(2))
+
+    def synchronize() -> None:
+        if next(calls):
+            raise torch.AcceleratorError("an illegal memory access")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(torch.AcceleratorError, match="an illegal memory access"):
         asked(task, replays).g_y(*point)
 
 
@@ -362,12 +375,13 @@ def test_lanes_of_a_stream(name: str) -> None:
 @torch.no_grad()
 def test_lanes_that_ask_for_different_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """In x and in y, of two linearisations, by one lane alone, and with one of the code."""
-    monkeypatch.setattr(replayed, "OFTEN", 0)
     task = of(streams.stream())
     x, y = task.init(torch.Generator().manual_seed(0))
     places = [Place(False, k * x, k * y, Draw(task, 0, 0).g()) for k in (1.0, 2.0, 3.0)]
-    answer = LaneReplays(task)
-    first_, second = (answer(joined.linearise, part) for part in (places, places[1:]))
+    answer = LaneReplays(task, 0)
+    for _ in range(2):
+        answer.begin_step(0)
+        first_, second = (answer(joined.linearise, part) for part in (places, places[1:]))
     own = joined.linearise(task, places)
     assert all(torch.equal(a.gradient, b.gradient) for a, b in zip(first_, own, strict=True))
     assert len(answer.replays.free) == 2
@@ -382,26 +396,31 @@ def test_lanes_that_ask_for_different_products(monkeypatch: pytest.MonkeyPatch) 
         ([(first_[0], y, "y"), (own[1], y, "y")], [(own[0], y, "y"), (own[1], y, "y")]),
     ):  # fmt: skip
         found, expected = answer(joined.products, asked_), joined.products(task, right)  # type: ignore[arg-type]
-        for a, b in zip(replayed.flat(found), replayed.flat(expected), strict=True):
+        wrts: Any = [wrt for _, _, wrt in asked_]
+        pairs = zip(replayed.flat(found, wrts), replayed.flat(expected, wrts), strict=True)
+        for a, b in pairs:
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 
 
 @torch.no_grad()
 def test_lanes_that_ask_for_different_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replayed, "OFTEN", 0)
     task = of(streams.stream())
     x, y = task.init(torch.Generator().manual_seed(0))
     place = Place(False, x, y, Draw(task, 0, 0).g())
     wrts: list[list[Any]] = [["x", "y"], ["xy"], ["y"]]
     given = [([place._replace(x=(k + j) * x) for j in range(len(own))], own)
              for k, own in enumerate(wrts)]  # fmt: skip
-    answer = LaneReplays(task)
-    found, right = answer(joined.gradients, given), joined.gradients(task, given)
+    answer = LaneReplays(task, 0)
+    for _ in range(2):
+        answer.begin_step(0)
+        found, right = answer(joined.gradients, given), joined.gradients(task, given)
     assert len(answer.replays.captured) == 1
     for own_found, own_right in zip(found, right, strict=True):
         for pair, other in zip(own_found, own_right, strict=True):
             assert [part is None for part in pair] == [part is None for part in other]
-            assert all(map(torch.equal, replayed.flat([pair]), replayed.flat([other])))
+            assert all(
+                map(torch.equal, replayed.flat([pair], ["xy"]), replayed.flat([other], ["xy"]))
+            )
 
 
 @pytest.mark.parametrize(
@@ -426,3 +445,86 @@ def test_lanes_on_a_gpu_have_their_answers_replayed(
     side = lanes.Shrinking(runs).side
     assert isinstance(side, Joined)
     assert isinstance(side.answer, LaneReplays) == replay
+
+
+CLOSED = [
+    (task, name)
+    for task in ("toy_coreset", "toy_degenerate", "toy_minimax", "hyper_cleaning", "logistic")
+    for name in ("bome", "f2sa", "aid_cg", "itd")
+]
+
+
+@pytest.mark.parametrize(("task_name", "name"), CLOSED)
+def test_closed_forms_that_give_more_than_was_asked(
+    task_name: str, name: str, context: Context
+) -> None:
+    settings = ["task.references=false"] if task_name == "hyper_cleaning" else []
+    config = resolve(composed(f"task={task_name}", f"algorithm={name}", *settings))
+    assert_replayed(build(config["task"], context), build(config["algorithm"]), 9)
+
+
+@torch.no_grad()
+def test_a_capture_that_holds_what_it_was_made_with_is_refused() -> None:
+    """Its answer to the question that it was made for is right: the code keeps what it found for
+    the same tensor."""
+    replays, kept = Replays(0), dict[int, Tensor]()
+
+    def work(asked: Any) -> list[Tensor]:
+        if id(asked[0]) not in kept:
+            kept[id(asked[0])] = 2 * asked[0]
+            alive.append(asked[0])
+        return [kept[id(asked[0])] + asked[1]]
+
+    alive: list[Tensor] = []
+    for k in range(4):
+        replays.step += 1
+        x, y = torch.full((2,), k + 1.0), torch.full((2,), 10.0 * k)
+        assert replays.answer("a", (x, y), work)[0].tolist() == [12 * k + 2, 12 * k + 2]
+    assert not replays.captured
+    assert len(replays.refused) == 1
+
+
+@torch.no_grad()
+def test_a_form_of_one_step_is_not_captured(task: Task, point: Any) -> None:
+    """A loop on a round's data asks often, and never again."""
+    replays = Replays()
+    o = asked(task, replays)
+    for _ in range(3 * OFTEN):
+        o.g_y(*point)
+    assert not replays.captured
+    asked(task, replays).g_y(*point)
+    assert len(replays.captured) == 1
+
+
+@torch.no_grad()
+def test_answers_that_were_not_used_for_longest_are_given_up(
+    task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replayed, "ANSWERS", 2)
+    (x, y, _), replays = point, Replays(0)
+    for size in (4, 4, 5, 5, 4, 6, 6):
+        asked(task, replays).g_y(x, y, Draw(task, 0, 0).g(size))
+    assert [form[3][-1][0][0] for form in replays.captured] == [4, 6]  # type: ignore[index]
+
+
+@torch.no_grad()
+def test_tensors_of_two_devices_are_no_question() -> None:
+    assert Question.of("a", (torch.ones(2), torch.ones((), device="meta"))) is None
+    assert Question.of("a", (torch.ones(2), torch.ones(()))) is not None
+
+
+@torch.no_grad()
+def test_the_memory_of_captures_ends_with_their_run(task: Task, point: Any) -> None:
+    """There is no circle, which only a collection of garbage would find."""
+    gc.disable()
+    try:
+        replays = Replays(0)
+        for _ in range(3):
+            asked(task, replays).products(*point).yy(point[1])
+        (made_,) = next(iter(replays.free.values()))
+        of_replays, of_made = weakref.ref(replays), weakref.ref(made_)
+        del replays, made_
+        assert of_replays() is None
+        assert of_made() is None
+    finally:
+        gc.enable()

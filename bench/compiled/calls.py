@@ -110,6 +110,7 @@ class Captured:
     """
 
     failed: ClassVar[bool] = False
+    side: ClassVar[torch.cuda.Stream | None] = None  # of all captures: each new one keeps memory
 
     def __init__(
         self, work: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], pool: Any = None
@@ -151,7 +152,7 @@ def capture(work: Callable[[], Any], pool: Any = None) -> tuple[torch.cuda.CUDAG
     """
     if Captured.failed:
         raise CannotCompile("an earlier capture of this process has failed")
-    side = torch.cuda.Stream()
+    side = Captured.side = Captured.side or torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):  # so that what libraries set up at first use is not captured
@@ -160,7 +161,7 @@ def capture(work: Callable[[], Any], pool: Any = None) -> tuple[torch.cuda.CUDAG
     graph = torch.cuda.CUDAGraph()
     try:
         # torch.cuda.graph stays on its own stream where the end of the capture raises
-        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool):
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool, side):
             found = work()
     except Exception:
         Captured.failed = True

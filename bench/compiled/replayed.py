@@ -25,11 +25,15 @@ from bench.core.oracle import Oracle
 from bench.core.task import Batch, Partials, Place, Task, Wrt
 from bench.core.together import differentiate, loss_at
 
-OFTEN = 6  # a form is captured when it has been asked for so many times
+OFTEN = 6  # times that a form is asked for before it is captured
 MOST = 1000  # captures of a run
 HELD = 40  # gradients of one form whose products a method may ask for at the same time
+ANSWERS = 200  # forms of other answers that are kept
 KEPT = 8  # forms of them, which keep the memory that products go through
 SIMPLE = (bool, int, float, str, type(None))
+
+
+Make = Callable[[Callable[[], Any]], Any]  # see `Replays.make`
 
 
 class Question(NamedTuple):
@@ -49,6 +53,8 @@ class Question(NamedTuple):
         if torch.is_grad_enabled() or not all(isinstance(leaf, SIMPLE) for leaf in others):
             return None
         tensors = [leaves[k] for k in places]
+        if len({t.device for t in tensors}) > 1:  # a number of the host would be part of a kernel
+            return None
         shapes = tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors)
 
         def again(new: Sequence[Tensor]) -> Any:
@@ -79,14 +85,8 @@ class Linearised:
     they find it is that of the capture.
     """
 
-    def __init__(
-        self,
-        question: Question,
-        linearise: Callable[[Any], Joint],
-        make: Callable[[Callable[[], Any]], Any],
-    ):
-        """make: see `Replays.make`."""
-        self.inputs, self.make = Inputs(question.tensors), make
+    def __init__(self, question: Question, linearise: Callable[[Any], Joint]):
+        self.inputs = Inputs(question.tensors)
         places = question.again(self.inputs.own)
         self.graph, joint = capture(lambda: linearise(places))
         self.joint: Joint = joint
@@ -98,32 +98,34 @@ class Linearised:
         self.graph.replay()
         return [gradient.clone() for gradient in self.joint.gradients]
 
-    def multiply(self, vs: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
+    def multiply(self, vs: Sequence[Tensor], wrts: Sequence[Wrt], make: Make) -> list[Partials]:
         """The products, which are captured when these are asked for first."""
         key = tuple(wrts)
         if key not in self.products:
-            self.products[key] = self.make(lambda: self._capture_products(vs, key))
+            self.products[key] = make(lambda: self._capture_products(vs, key))
         found = self.products[key]
         return self.joint.multiply(vs, wrts) if found is None else paired(found(*vs), wrts)
 
     def _capture_products(self, vs: Sequence[Tensor], wrts: tuple[Wrt, ...]) -> Captured | None:
         def work(*vs: Tensor) -> list[Tensor]:
-            return flat(self.joint.multiply(vs, wrts))
+            return flat(self.joint.multiply(vs, wrts), wrts)
 
         found = Captured(work, vs, self.graph.pool())
-        return found if alike(found(*vs), work(*vs)) else None
+        same = all(alike(found(*each), work(*each)) for each in (vs, moved(vs)))
+        return found if same else None
 
 
 class Loan:
     """A linearisation that somebody may still ask for products; other places may take it when
     nobody has its loan any more."""
 
-    def __init__(self, made: Linearised):
-        self.made = made
+    def __init__(self, made: Linearised, make: Make):
+        """make: see `Replays.make`."""
+        self.made, self.make = made, make
 
     def multiply(self, vs: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
         """The products."""
-        return self.made.multiply(vs, wrts)
+        return self.made.multiply(vs, wrts, self.make)
 
 
 class Replays:
@@ -134,9 +136,13 @@ class Replays:
     seconds that captures took.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, often: int = OFTEN) -> None:
+        """often: a form is captured when it has been asked for more often, in more than one step.
+        `step` is counted by who takes the steps."""
         self.pool = torch.cuda.graph_pool_handle()
+        self.often, self.step = often, 0
         self.asked: Counter[Hashable] = Counter()
+        self.first: dict[Hashable, int] = {}  # the step in which a form was asked for first
         self.captured: dict[Hashable, Captured] = {}
         # those that nobody has, of each form; forms used last come last
         self.free: dict[Hashable, list[Linearised]] = {}
@@ -152,14 +158,17 @@ class Replays:
         if question is None:
             return work(asked)
         form = question.form
-        if form not in self.captured and self._is_due(form):
-            made = self.make(lambda: captured_answer(question, work, self.pool))
-            if made is None:
+        found = self.captured.pop(form, None)
+        if found is None and self._is_due(form):
+            found = self.make(lambda: captured_answer(question, work, self.pool))
+            if found is None:
                 self.refused.add(form)
-            else:
-                self.captured[form] = made
-        found = self.captured.get(form)
-        return work(asked) if found is None else found(*question.tensors)
+        if found is None:
+            return work(asked)
+        self.captured[form] = found  # as the one that was used last
+        if len(self.captured) > ANSWERS:
+            del self.captured[next(iter(self.captured))]
+        return found(*question.tensors)
 
     def linearise(
         self, places: Any, work: Callable[[Any], Joint]
@@ -182,7 +191,7 @@ class Replays:
             self.free[form] = free
         if not free:
             return None
-        loan = Loan(free.pop())
+        loan = Loan(free.pop(), self.make)
         weakref.finalize(loan, free.append, loan.made)
         if len(self.free) > KEPT:
             oldest = next(iter(self.free))
@@ -193,20 +202,22 @@ class Replays:
         """Whether a form that has no capture is to have one now."""
         if len(self.asked) > MOST:  # forms that do not come again
             self.asked.clear()
+            self.first.clear()
         self.asked[form] += 1
-        due = self.asked[form] > OFTEN and self.made < MOST
+        again = self.step > self.first.setdefault(form, self.step)
+        due = again and self.asked[form] > self.often and self.made < MOST
         return due and form not in self.refused
 
     def make(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, or None where CUDA takes no such capture; its time is not a step's."""
+        torch.cuda.synchronize()  # what the steps have asked for is their time
         outer, begin = self.wall, time.perf_counter()
         outer_cpu, begin_cpu = self.cpu, time.process_time()
         self.made += 1
         try:
             return work()
-        except torch.AcceleratorError:
-            raise
         except (CannotCompile, RuntimeError):
+            torch.cuda.synchronize()  # raises if the device is lost: CUDA's refusals look the same
             return None
         finally:  # one within another is part of its time
             self.wall = outer + time.perf_counter() - begin
@@ -216,36 +227,49 @@ class Replays:
 def captured_answer(
     question: Question, work: Callable[[Any], list[Tensor]], pool: Any
 ) -> Captured | None:
-    """A capture of the answer; None if it is not that of the code to the last bit. pool: see
-    `capture`."""
+    """A capture of the answer; None if it is not that of the code to the last bit, here and for
+    other tensors. pool: see `capture`."""
 
     def answer(*tensors: Tensor) -> list[Tensor]:
         return work(question.again(tensors))
 
-    expected = answer(*question.tensors)
     found = Captured(answer, question.tensors, pool)
-    return found if alike(found(*question.tensors), expected) else None
+    tries = (question.tensors, moved(question.tensors))
+    return found if all(alike(found(*each), answer(*each)) for each in tries) else None
 
 
 def linearised_answer(
-    question: Question,
-    work: Callable[[Any], Joint],
-    make: Callable[[Callable[[], Any]], Any],
+    question: Question, work: Callable[[Any], Joint], make: Make
 ) -> Linearised | None:
-    """A capture of the gradients; None if they or their Hessian products are not those of the code
-    to the last bit. make: see `Replays.make`."""
-    joint = work(question.again(question.tensors))
-    wrts: list[Wrt] = ["y"] * len(joint.gradients)
-    expected = flat(joint.multiply(joint.gradients, wrts))
-    found = Linearised(question, work, make)
-    same = alike(found.take(question.tensors), joint.gradients)
-    multiplied = flat(found.multiply(joint.gradients, wrts))
-    return found if same and alike(multiplied, expected) else None
+    """A capture of the gradients; None if they or their products are not those of the code to the
+    last bit, here and for other tensors. make: see `Replays.make`."""
+    found = Linearised(question, work)
+    for tensors in (question.tensors, moved(question.tensors)):
+        joint = work(question.again(tensors))
+        if not alike(found.take(tensors), joint.gradients):
+            return None
+        every: tuple[Wrt, Wrt] = ("y", "x")
+        for wrts in ([wrt] * len(joint.gradients) for wrt in every):
+            expected = flat(joint.multiply(joint.gradients, wrts), wrts)
+            if not alike(flat(found.multiply(joint.gradients, wrts, make), wrts), expected):
+                return None
+    return found
 
 
-def flat(pairs: Sequence[Partials]) -> list[Tensor]:
-    """All that was asked for, in order."""
-    return [part for pair in pairs for part in pair if part is not None]
+def moved(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Other tensors of the same kinds, at which a capture shows whether it holds what it was made
+    with: numbers a little larger, and copies of integers."""
+    return [t * 1.01 if t.is_floating_point() else t.clone() for t in tensors]
+
+
+def flat(pairs: Sequence[Partials], wrts: Sequence[Wrt]) -> list[Tensor]:
+    """What was asked for, in order; a closed form may give more."""
+    return [
+        part
+        for pair, wrt in zip(pairs, wrts, strict=True)
+        for name, part in zip("xy", pair)
+        if name in wrt and part is not None
+    ]
 
 
 def paired(parts: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
@@ -257,8 +281,9 @@ def paired(parts: Sequence[Tensor], wrts: Sequence[Wrt]) -> list[Partials]:
 
 
 def alike(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    """Whether these are the same numbers, to the last bit."""
-    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    """Whether these are the same numbers, to the last bit, or none at the same places."""
+    pairs = zip(found, expected, strict=True)
+    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in pairs)
 
 
 class ReplayingOracle(Oracle):
@@ -267,13 +292,14 @@ class ReplayingOracle(Oracle):
     def __init__(self, task: Task, first_order: bool, replays: Replays):
         super().__init__(task, first_order)
         self.replays = replays
+        replays.step += 1
 
     def _value(self, place: Place) -> Tensor:
         return self.replays.answer("value", place, lambda p: [loss_at(self.task, p)])[0]
 
     def _differentiate(self, places: Sequence[Place], wrts: Sequence[Wrt]) -> list[Partials]:
         def work(places: Sequence[Place]) -> list[Tensor]:
-            return flat(differentiate(self.task, places, wrts))
+            return flat(differentiate(self.task, places, wrts), wrts)
 
         return paired(self.replays.answer(("gradients", *wrts), list(places), work), wrts)
 
@@ -299,9 +325,10 @@ class Replayed:
     `seconds` is the time that captures took, which the run's clock does not count.
     """
 
-    def __init__(self, task: Task, algorithm: Algorithm, seed: int):
+    def __init__(self, task: Task, algorithm: Algorithm, seed: int, often: int = OFTEN):
+        """often: see `Replays`."""
         self.task, self.algorithm, self.seed = task, algorithm, seed
-        self.replays = Replays()
+        self.replays = Replays(often)
 
     @property
     def seconds(self) -> float:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bench.compiled import joined
-from bench.compiled.replayed import Joint, Loan, Replays, flat, paired
+from bench.compiled.replayed import OFTEN, Joint, Loan, Replays, flat, paired
 from bench.core.task import Partials, Place, Task, Wrt
 
 
@@ -21,13 +21,17 @@ class Lent(NamedTuple):
 class LaneReplays:
     """Answers what lanes have asked together, as `joined` has it done, from captures."""
 
-    def __init__(self, task: Task):
-        self.task, self.replays = task, Replays()
+    def __init__(self, task: Task, often: int = OFTEN):
+        """often: see `Replays`."""
+        self.task, self.replays = task, Replays(often)
 
     @property
     def off(self) -> tuple[float, float]:
         """Seconds, and those of the CPU, that captures took."""
         return self.replays.wall, self.replays.cpu
+
+    def begin_step(self, lane: int) -> None:
+        self.replays.step += lane == 0
 
     def __call__(self, work: joined.Work, asked: Sequence[Any]) -> Sequence[Any]:
         """work(task, asked)."""
@@ -39,7 +43,8 @@ class LaneReplays:
 
     def _gradients(self, asked: Sequence[joined.Places]) -> list[list[Partials]]:
         def work(asked: Sequence[joined.Places]) -> list[Tensor]:
-            return [part for own in joined.gradients(self.task, asked) for part in flat(own)]
+            found = joined.gradients(self.task, asked)
+            return [part for own, (_, wrts) in zip(found, asked) for part in flat(own, wrts)]
 
         wrts = [wrt for _, own in asked for wrt in own]
         found = iter(paired(self.replays.answer("gradients", asked, work), wrts))

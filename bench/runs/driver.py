@@ -64,14 +64,20 @@ class OneByOne:
         return self.take(standings, many)
 
 
+def is_replayed(run: OpenRun) -> bool:
+    """Whether the run's oracle may answer from captures."""
+    asked = run.config["run"]["compile"] is not False
+    return run.device.type == "cuda" and not run.compile and asked
+
+
 def compiled_steps(run: OpenRun) -> "Compiled | Replayed | None":
     """What takes the run's steps by graphs; None where its code takes them."""
-    seed, plainly = run.config["seed"], run.config["run"]["compile"] is False
+    seed = run.config["seed"]
     if run.compile:
         from bench.compiled.traced import Compiled  # slow to import
 
         return Compiled(run.task, run.algorithm, seed)
-    if run.device.type == "cuda" and not plainly:
+    if is_replayed(run):
         from bench.compiled.replayed import Replayed
 
         return Replayed(run.task, run.algorithm, seed)
@@ -104,6 +110,7 @@ def prepare_folder(run: OpenRun, lanes: Sequence[str] = ()) -> None:
     """
     run.folder.prepare(run.config, -1 if run.fresh else run.start.step)
     more = ["bench.compiled.traced"] if run.compile or lanes else []
+    more += ["bench.compiled.replayed"] if is_replayed(run) else []
     more += ["bench.compiled.batched", "bench.compiled.joined"] if lanes else []
     environment = environment_of(
         run.device,

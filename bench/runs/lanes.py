@@ -41,7 +41,7 @@ class Shrinking:
             begin = time.perf_counter()
             if not is_at_end(runs[0]):
                 self.side.prepare([run.start for run in runs])
-            self.before = time.perf_counter() - begin
+            self.before = time.perf_counter() - begin - self.side.off[0]
 
     @property
     def compile_seconds(self) -> float:
@@ -72,7 +72,7 @@ class Shrinking:
     def _answering(self) -> Answering | None:
         """Who answers what lanes ask together; on a GPU from captures, unless run.compile=false."""
         run = self.runs[0]
-        if run.device.type != "cuda" or run.config["run"]["compile"] is False:
+        if not driver.is_replayed(run):
             return None
         from bench.compiled.replayed_lanes import LaneReplays
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 CONTROL = "nvidia-cuda-mps-control"
+NAMES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
 TRY = "import torch; torch.ones(1, device='cuda').sum().item()"
 
 
@@ -33,16 +34,24 @@ def shared(device: torch.device) -> Iterator[None]:
         return
     place = Path(tempfile.gettempdir()) / "bench-mps"
     place.mkdir(exist_ok=True)
-    os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": str(place), "CUDA_MPS_LOG_DIRECTORY": str(place)}
-    subprocess.run([control, "-d"], capture_output=True)  # or an earlier call has left it there
+    before = {name: os.environ.get(name) for name in NAMES}
+    os.environ |= dict.fromkeys(NAMES, str(place))
+    begun = not subprocess.run([control, "-d"], capture_output=True).returncode
     works = not subprocess.run([sys.executable, "-c", TRY], capture_output=True).returncode
-    print("processes share the GPU" if works else "processes take turns on the GPU", flush=True)
-    if not works:
+    if begun and not works:
         end(control)
+    # one that an earlier call has left there is not begun again
+    print("processes share the GPU" if begun and works else "no service was begun", flush=True)
     try:
         yield
     finally:
-        end(control)
+        if begun and works:
+            end(control)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def end(control: str) -> None:

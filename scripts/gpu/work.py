@@ -44,9 +44,11 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from bench.compiled.replayed import Replayed
+from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, advance, first
 from bench.core.settings import BadSetting, build
-from bench.core.task import Context
+from bench.core.task import Context, Task
 from bench.reproduce.book import load_book
 from bench.reproduce.making import Choice
 from bench.reproduce.plan import Names, make_plan
@@ -173,47 +175,67 @@ def start_point(config: dict[str, Any], data: Path) -> Standing:
     return s
 
 
-def end_point(
+def take_steps(
     config: dict[str, Any], s: Standing, device: torch.device, dtype: torch.dtype, data: Path
-) -> Tensor:
-    """x and y after STEPS steps from there, in one vector on the CPU in float64."""
+) -> tuple[Standing, bool]:
+    """Where STEPS steps from there end, and, on a GPU, whether replayed ones end there too, to the
+    last bit and with the same counts."""
 
     def bring(t: Tensor) -> Tensor:
         return t.to(device, dtype if t.is_floating_point() else t.dtype)
 
     task = build(config["task"], Context(device=device, dtype=dtype, data_root=data))
     algorithm = build(config["algorithm"])
-    s = s._replace(state=tree_map_only(Tensor, bring, s.state))
+    start = s._replace(state=tree_map_only(Tensor, bring, s.state))
+    end = start
     with torch.no_grad():
         for _ in range(STEPS):
-            s = advance(task, algorithm, 0, s)
+            end = advance(task, algorithm, 0, end)
+        return end, device.type != "cuda" or replays(task, algorithm, start, end)
+
+
+def replays(task: Task, algorithm: Algorithm, start: Standing, end: Standing) -> bool:
+    """Whether replayed steps from `start` come to `end`, to the last bit and with its counts."""
+    take = Replayed(task, algorithm, 0, often=0)
+    take(start, STEPS)  # in which each form is captured
+    found = take(start, STEPS).standing
+    same = (found.calls, found.samples) == (end.calls, end.samples)
+    pairs = [(getattr(s.state, name) for s in (found, end)) for name in ("x", "y")]
+    return same and all(torch.equal(*pair) for pair in pairs)
+
+
+def point_of(s: Standing) -> Tensor:
+    """x and y in one vector on the CPU in float64."""
     return torch.cat([t.detach().cpu().double().flatten() for t in (s.state.x, s.state.y)])
 
 
 def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
-    """The entry of these settings: relative differences by dtype and whether all agree.
+    """The entry of these settings: relative differences by dtype, whether replayed steps are the
+    plain ones, and whether all agree.
 
     If they could not be run, the entry says why.
     """
     found: dict[str, Any] = {"settings": overrides, "gpu": gpu_name(s.device), "ahead": AHEAD}
-    agrees = True
+    agrees = replayed = True
     try:
         with initialize_config_module("conf", version_base="1.3"):
             config = resolve(compose("config", overrides))
         start = start_point(config, s.data)
         for dtype, tolerance in TOLERANCE.items():
-            here = end_point(config, start, torch.device("cpu"), dtype, s.data)
-            there = end_point(config, start, s.device, dtype, s.data)
-            error = float((there - here).norm() / here.norm().clamp(min=1e-300))
+            here, _ = take_steps(config, start, torch.device("cpu"), dtype, s.data)
+            there, same = take_steps(config, start, s.device, dtype, s.data)
+            right = point_of(here)
+            error = float((point_of(there) - right).norm() / right.norm().clamp(min=1e-300))
             found[str(dtype)[6:]] = error
-            agrees &= error <= tolerance
+            replayed &= same
+            agrees &= error <= tolerance and same
     except (BadSetting, ImportError) as error:  # an extra that is not installed
         return found | {"skipped": str(error)}
     except Exception as error:
         lost = {"lost": True} if isinstance(error, torch.AcceleratorError) else {}
         said = f"{type(error).__name__}: {error}"[:300]
         return found | {"agrees": False, "raised": said} | lost
-    return found | {"agrees": agrees}
+    return found | {"replayed": replayed, "agrees": agrees}
 
 
 def gpu_name(device: torch.device) -> str | None:
@@ -247,6 +269,12 @@ def save(name: str, s: Settings, **content: Any) -> None:
     write_json(file, {"environment": about, **content})
 
 
+def is_to_make(old: Mapping[str, Any], settings: list[str]) -> bool:
+    """Whether an entry is not there yet, is of other settings, or is from before answers were
+    replayed."""
+    return old.get("settings") != settings or not {"replayed", "skipped", "raised"} & set(old)
+
+
 def check(name: str) -> Item:
     """Every task, or every algorithm: a few steps on the device and on the CPU.
 
@@ -256,7 +284,7 @@ def check(name: str) -> Item:
 
     def missing(s: Settings) -> dict[str, list[str]]:
         old, every = entries(name, s), wanted(name, s)
-        new = {key for key, own in every.items() if old.get(key, {}).get("settings") != own}
+        new = {key for key, own in every.items() if is_to_make(old.get(key, {}), own)}
         wrong = {key for key in every if old.get(key, {}).get("agrees") is False}
         return {key: every[key] for group in (new, wrong - new) for key in every if key in group}
 
