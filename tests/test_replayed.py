@@ -24,7 +24,7 @@ from algorithms.continual.mer import mer
 from bench.compiled import joined, replayed
 from bench.compiled.calls import Captured
 from bench.compiled.joined import Joined
-from bench.compiled.replayed import OFTEN, Question, Replayed, ReplayingOracle, Replays
+from bench.compiled.replayed import OFTEN, Joint, Question, Replayed, ReplayingOracle, Replays
 from bench.compiled.replayed_lanes import LaneReplays
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
@@ -316,6 +316,7 @@ def test_forms_that_do_not_come_again_are_forgotten(monkeypatch: pytest.MonkeyPa
     for k in range(100):
         replays.answer("a", (torch.ones(2), k), lambda a: [a[0]])
     assert len(replays.asked) <= 11
+    assert len(replays.first) <= 11
 
 
 @pytest.mark.parametrize(
@@ -528,3 +529,30 @@ def test_the_memory_of_captures_ends_with_their_run(task: Task, point: Any) -> N
         assert of_made() is None
     finally:
         gc.enable()
+
+
+@torch.no_grad()
+def test_products_of_other_bits_are_the_codes() -> None:
+    """Here those in both variables, which are something else each time."""
+    replays, many = Replays(0), iter(range(100))
+
+    def work(x: Tensor) -> Joint:
+        def multiply(vs: Any, wrts: Any) -> Any:
+            both = wrts[0] == "xy"
+            by_x = x * vs[0] + (next(many) if both else 0)
+            return [(by_x if "x" in wrts[0] else None, 2 * vs[0] if "y" in wrts[0] else None)]
+
+        return Joint([2 * x], multiply)
+
+    x = torch.ones(2)
+    for _ in range(2):
+        replays.step += 1
+        found = replays.linearise(x, work)
+    assert found is not None
+    loan = found[1]
+    assert torch.equal(loan.multiply([x], ["y"])[0][1], 2 * x)  # type: ignore[arg-type]
+    before = loan.multiply([x], ["xy"])[0][0]
+    after = loan.multiply([x], ["xy"])[0][0]
+    assert before is not None
+    assert torch.equal(after, before + 1)  # type: ignore[arg-type]
+    assert loan.made.products[("xy",)] is None

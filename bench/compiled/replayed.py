@@ -3,8 +3,9 @@
 A gradient of a small batch is some hundred kernels, each of which takes a GPU less time than the
 host takes to launch it. A method goes on asking questions of few forms: for the same derivative, at
 points and on batches of the same shapes. A form that is asked for often is captured once, from the
-very code that answers it otherwise, and from then on an answer is one launch. The capture is used
-only where its first answer is, bit for bit, that of the code.
+very code that answers it otherwise, and from then on an answer is one launch. A capture is used
+only where its answers are, bit for bit, those of the code: for the tensors it was made with, and
+for others.
 """
 
 import time
