@@ -20,7 +20,9 @@ from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce.book import load_book
 from bench.reproduce.points import points
+from bench.reproduce.records import read_record
 from scripts.gpu import pack, run, work
+from scripts.gpu.listed import plan_with_record
 from scripts.import_data import DATA_SETS, put_together
 from tests.conftest import ROOT
 
@@ -169,8 +171,7 @@ def test_work_is_in_the_order_of_claims_per_minute(
         runs = missing.get(artifact.id, 5)
         return SimpleNamespace(missing=[None] * runs, later=0, count=40 if runs == 20 else 100)
 
-    monkeypatch.setattr(pack, "make_plan", plan)
-    monkeypatch.setattr(pack, "Names", lambda root: None)
+    monkeypatch.setattr(pack, "plan_with_record", plan)
     items = pack.work_list(BOOK, ["MNIST"], tmp_path)
     assert {item["id"] for item in items} == {"bome/table1", "f2obo/fig1"}
     assert {item["id"]: item["minutes"] for item in items} == {"bome/table1": 5, "f2obo/fig1": 6}
@@ -195,6 +196,31 @@ def test_work_is_in_the_order_of_claims_per_minute(
         BadSetting, match="--only bome/table2: add CIFAR100 to --sets, which it reads"
     ):
         pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["bome/table2"])
+
+
+def test_runs_that_a_record_has_are_not_made_again(tmp_path: Path) -> None:
+    """The record travels, and there as here it stands for its runs, whose folders are gone."""
+    results = ROOT / "results"
+    (item,) = pack.work_list(BOOK, ["CIFAR100"], tmp_path, "gpu", ["bome/table2"], results)
+    (anew,) = pack.work_list(BOOK, ["CIFAR100"], tmp_path, "gpu", ["bome/table2"], tmp_path)
+    record = read_record("bome/table2", "gpu", results)
+    assert record is not None
+    rows = [row for own in record.rows.values() for row in own.values()]
+    known = {run for row in rows for run, is_ in zip(row.runs, row.status) if is_ == "done"}
+    assert anew["runs"] - item["runs"] == len(known) > 0
+    (tmp_path / "pack").mkdir()
+    pack.pack_state(tmp_path / "pack", tmp_path / "none", results, [item])
+    with tarfile.open(tmp_path / "pack/code.tar.gz", "w:gz"):
+        pass
+    run.unpack(tmp_path / "pack", tmp_path / "work")
+    there = plan_with_record(
+        BOOK.artifacts["bome/table2"],
+        BOOK,
+        "gpu",
+        tmp_path / "work/runs",
+        tmp_path / "work/results",
+    )
+    assert len(there.missing) == item["runs"]
 
 
 def test_claims_about_times_are_no_reason_to_go_first() -> None:

@@ -15,7 +15,7 @@ import torch
 from bench.core.loop import advance, first
 from bench.core.task import Context
 from bench.reproduce import speed
-from scripts.gpu import sharing, work
+from scripts.gpu import listed, sharing, work
 from tasks.quadratic import quadratic
 from tests import planned
 from tests.conftest import ROOT
@@ -136,7 +136,7 @@ def test_an_artifact_is_done_when_each_of_its_runs_has_ended(
     rows = {"A": {"method": "bome"}, "B": {"method": "itd"}}
     made = planned.artifact(grid=None, select=None, variants={"paper": {}}, rows=rows)
     monkeypatch.setattr(work, "load_book", lambda: replace(planned.BOOK, artifacts={"p/a": made}))
-    monkeypatch.setattr(work, "Names", lambda root: planned.Known())
+    monkeypatch.setattr(listed, "Names", lambda root: planned.Known())
     monkeypatch.setattr(work, "python", lambda *rest: [sys.executable, "-c", "exit(1)"])
     device = torch.device("cpu")
     settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)

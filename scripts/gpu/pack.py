@@ -30,9 +30,10 @@ from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce.book import load_book
 from bench.reproduce.claim_kinds import AnyClaim
-from bench.reproduce.plan import TIMES, Names, make_plan
+from bench.reproduce.plan import TIMES
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
+from scripts.gpu.listed import plan_with_record
 from scripts.gpu.state import DERIVED, ENDED, GOING, archive, files_of, run_folders
 from scripts.import_data import DATA_SETS
 
@@ -105,8 +106,7 @@ def work_list(
     for id, artifact in there.items():
         if (only and id not in only) or not needs(artifact) <= set(sets):
             continue
-        plan = make_plan(artifact, book, budget, root, Names(root))
-        assert plan is not None
+        plan = plan_with_record(artifact, book, budget, root, results)
         if not plan.missing and not plan.later:
             continue
         claims = sum(
@@ -219,7 +219,8 @@ def pack_part(path: Path, to: Path, part: int) -> None:
 
 
 def pack_state(out: Path, root: Path, results: Path, items: Sequence[dict[str, Any]]) -> None:
-    """The runs below the root, of one that has ended only that it has, and the records so far."""
+    """The runs below the root, of one that has ended only that it has, and the records so far:
+    of checks, and of the artifacts on the list, whose runs are not made again."""
     folders = list(run_folders(root)) if root.is_dir() else []
     pairs, known = [], []
     for folder in folders:
@@ -229,6 +230,9 @@ def pack_state(out: Path, root: Path, results: Path, items: Sequence[dict[str, A
     for kind in ("gpu/*.json", "speed/gpu_*.json"):  # by which scripts.gpu.work knows what is done
         checks = sorted(results.glob(kind))
         pairs += [(path, f"results/{path.relative_to(results).as_posix()}") for path in checks]
+    for item in items:
+        kept = sorted((results / item["id"]).glob(f"{item['budget']}.*"))
+        pairs += [(path, f"results/{path.relative_to(results).as_posix()}") for path in kept]
     names = root / ".reproduce" / "names.json"
     (out / "runs.tar.gz").write_bytes(archive(pairs))
     if names.is_file():

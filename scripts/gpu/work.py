@@ -51,7 +51,6 @@ from bench.core.settings import BadSetting, build
 from bench.core.task import Context, Task
 from bench.reproduce.book import load_book
 from bench.reproduce.making import Choice
-from bench.reproduce.plan import Names, make_plan
 from bench.runs import stop
 from bench.runs.environment import environment_of
 from bench.runs.files import read_json, write_json
@@ -59,6 +58,7 @@ from bench.runs.folder import folders_below
 from bench.runs.launch import resolve
 from bench.runs.machine import choose_device, settle
 from scripts import import_data
+from scripts.gpu.listed import plan_with_record
 from scripts.gpu.sharing import shared
 
 CONF = Path(__file__).parent.parent.parent / "conf"
@@ -405,11 +405,10 @@ def lanes() -> Item:
     return Item("lanes", about, lambda s: check_file("lanes", s).is_file(), work)
 
 
-def has_runs_left(entry: Mapping[str, Any], root: Path) -> bool:
+def has_runs_left(entry: Mapping[str, Any], s: Settings) -> bool:
     """Whether a run that an entry of the list asks for has not ended, well or not."""
     book, choice = load_book(), Choice(tuple(entry.get("rows", ())))
-    plan = make_plan(book.artifacts[entry["id"]], book, entry["budget"], root, Names(root))
-    assert plan is not None
+    plan = plan_with_record(book.artifacts[entry["id"]], book, entry["budget"], s.root, s.results)
     ended = [run for run in choice.runs(plan) if run.summary is not None]
     return len(ended) < choice.count(plan)
 
@@ -425,11 +424,12 @@ def artifact(entry: Mapping[str, Any]) -> Item:
         rows = [word for row in entry.get("rows", []) for word in ("--rows", row)]
         run = python(
             "-m", "bench.reproduce", "run", entry["id"], "--budget", budget, *rows,
-            "--jobs", str(s.workers), "--runs", str(s.root), f"run.device={s.device.type}",
+            "--jobs", str(s.workers), "--runs", str(s.root), "--unrecorded",
+            "--results", str(s.results), f"run.device={s.device.type}",
             f"data.root={s.data}", *entry.get("settings", []),
         )  # fmt: skip
         # 1 is a run that has diverged, whose folder tells so, or one that raised and has not ended
-        complete = run_within(run, s, fine=(0, 1)) and not has_runs_left(entry, s.root)
+        complete = run_within(run, s, fine=(0, 1)) and not has_runs_left(entry, s)
         if complete:
             marker(s).parent.mkdir(parents=True, exist_ok=True)
             marker(s).touch()

@@ -1,0 +1,20 @@
+"""What there is of an artifact on the list of work, here and on a lent machine."""
+
+from pathlib import Path
+
+from bench.reproduce.plan import Names, Plan, make_plan
+from bench.reproduce.recorded import reusable_runs
+from bench.reproduce.records import read_record
+from bench.reproduce.schema import Budget
+from bench.reproduce.specs import Artifact, Book
+
+
+def plan_with_record(
+    artifact: Artifact, book: Book, budget: Budget, root: Path, results: Path
+) -> Plan:
+    """The artifact's runs, of which those below the root and those of its record are there."""
+    names, old = Names(root), read_record(artifact.id, budget, results)
+    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
+    plan = make_plan(artifact, book, budget, root, names, recorded=recorded)
+    assert plan is not None
+    return plan
