@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ from bench.core.settings import build
 from bench.core.task import Context, Place, Task
 from bench.numerics.descent import gd
 from bench.runs import driver, lanes
-from bench.runs.launch import resolve
+from bench.runs.launch import changed_files, resolve
 from tasks.quadratic import quadratic
 from tests.composed import composed
 from tests.steps import streams
@@ -394,6 +395,7 @@ def test_lanes_that_ask_for_different_products(monkeypatch: pytest.MonkeyPatch) 
         ([(first_[0], y, "y"), (second[0], y, "x"), (second[1], y, "y")],
          [(own[0], y, "y"), (own[1], y, "x"), (own[2], y, "y")]),
         ([(second[0], y, "y"), (first_[0], y, "y")], [(own[1], y, "y"), (own[0], y, "y")]),
+        ([(second[0], y, "y"), (own[2], y, "y")], [(own[1], y, "y"), (own[2], y, "y")]),
         ([(first_[0], y, "y"), (own[1], y, "y")], [(own[0], y, "y"), (own[1], y, "y")]),
     ):  # fmt: skip
         found, expected = answer(joined.products, asked_), joined.products(task, right)  # type: ignore[arg-type]
@@ -556,3 +558,25 @@ def test_products_of_other_bits_are_the_codes() -> None:
     assert before is not None
     assert torch.equal(after, before + 1)  # type: ignore[arg-type]
     assert loan.made.products[("xy",)] is None
+
+
+@pytest.mark.parametrize("lanes_beside", [False, True])
+def test_a_run_knows_that_its_answers_were_replayed(
+    lanes_beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its source has the files of it, and they count as changed only when they have."""
+    described: list[dict[str, Any]] = []
+    folder = mock.Mock(describe=described.append, environment=lambda: described[0])
+    config = resolve(composed("task=quadratic", "algorithm=bome"))
+    run: Any = SimpleNamespace(
+        config=config, folder=folder, fresh=True, start=SimpleNamespace(step=0), old={},
+        task=quadratic(Context()), device=torch.device("cuda"), compile=False,
+    )  # fmt: skip
+    monkeypatch.setattr(driver, "environment_of", lambda *given: {})
+    driver.prepare_folder(run, ["a", "b"] if lanes_beside else [])
+    files = described[0]["source"]["files"]
+    assert "bench/compiled/replayed.py" in files
+    assert ("bench/compiled/replayed_lanes.py" in files) == lanes_beside
+    assert changed_files(config, folder) == []
+    files["bench/compiled/replayed.py"] = "0000000000"
+    assert changed_files(config, folder) == ["bench/compiled/replayed.py"]

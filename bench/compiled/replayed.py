@@ -28,11 +28,10 @@ from bench.core.together import differentiate, loss_at
 
 OFTEN = 6  # times that a form is asked for before it is captured
 MOST = 1000  # captures of a run
-HELD = 40  # gradients of one form whose products a method may ask for at the same time
-ANSWERS = 200  # forms of other answers that are kept
-KEPT = 8  # forms of them, which keep the memory that products go through
+ANSWERS = 200  # forms of values and gradients that are kept
+KEPT = 8  # forms of linearisations, which keep the memory that their products go through
+HELD = 40  # linearisations of one form whose products a method may ask for at the same time
 SIMPLE = (bool, int, float, str, type(None))
-
 
 Make = Callable[[Callable[[], Any]], Any]  # see `Replays.make`
 
@@ -132,9 +131,9 @@ class Loan:
 class Replays:
     """The captures of a run, by the form of what they answer.
 
-    Gradients and values share their memory, as nothing of them is needed after an answer. Those
-    gradients whose products are asked for later have each their own. `wall` and `cpu` are the
-    seconds that captures took.
+    Values and gradients share their memory, as nothing of them is needed after an answer. A
+    linearisation has memory of its own, because its products are asked for later. `wall` and `cpu`
+    are the seconds that captures took.
     """
 
     def __init__(self, often: int = OFTEN) -> None:
@@ -145,9 +144,9 @@ class Replays:
         self.asked: Counter[Hashable] = Counter()
         self.first: dict[Hashable, int] = {}  # the step in which a form was asked for first
         self.captured: dict[Hashable, Captured] = {}
-        # those that nobody has, of each form; forms used last come last
+        # linearisations that nobody has, of each form; the form used last comes last
         self.free: dict[Hashable, list[Linearised]] = {}
-        self.held: Counter[Hashable] = Counter()  # with those that somebody has
+        self.held: Counter[Hashable] = Counter()  # all linearisations of a form, lent or free
         self.refused: set[Hashable] = set()
         self.made, self.wall, self.cpu = 0, 0.0, 0.0
 

@@ -31,6 +31,7 @@ class LaneReplays:
         return self.replays.wall, self.replays.cpu
 
     def begin_step(self, lane: int) -> None:
+        """This lane begins a step; the first one's steps are counted."""
         self.replays.step += lane == 0
 
     def __call__(self, work: joined.Work, asked: Sequence[Any]) -> Sequence[Any]:
@@ -67,9 +68,9 @@ class LaneReplays:
     def _products(self, asked: Sequence[tuple[Any, Tensor, Wrt]]) -> list[Partials]:
         """In one launch where all lanes of a linearisation ask."""
         lents, vs, wrts = zip(*asked)
-        loan = lents[0].loan if isinstance(lents[0], Lent) else None
-        whole = loan is not None and len(lents) == len(loan.made.joint.gradients)
-        if loan is not None and whole and all(lent.loan is loan for lent in lents):
+        loans = [lent.loan if isinstance(lent, Lent) else None for lent in lents]
+        loan = loans[0]
+        if loan is not None and loans == [loan] * len(loan.made.joint.gradients):
             return loan.multiply(vs, wrts)
         own = [
             lent.loan.made.joint.linears[lent.lane] if isinstance(lent, Lent) else lent

@@ -110,8 +110,9 @@ def prepare_folder(run: OpenRun, lanes: Sequence[str] = ()) -> None:
     """
     run.folder.prepare(run.config, -1 if run.fresh else run.start.step)
     more = ["bench.compiled.traced"] if run.compile or lanes else []
-    more += ["bench.compiled.replayed"] if is_replayed(run) else []
     more += ["bench.compiled.batched", "bench.compiled.joined"] if lanes else []
+    if is_replayed(run):
+        more += ["bench.compiled.replayed_lanes" if lanes else "bench.compiled.replayed"]
     environment = environment_of(
         run.device,
         torch.get_num_threads(),

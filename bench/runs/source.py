@@ -14,8 +14,11 @@ from typing import Any
 
 from bench.core.packages import PACKAGES, listed, package_of
 
-# what only compiled runs use, and what only lanes use
-COMPILED_MODULES = ("bench.compiled.traced", "bench.compiled.batched", "bench.compiled.joined")
+# what only compiled runs use, what only lanes use, and what other runs use on a GPU
+COMPILED_MODULES = (
+    "bench.compiled.traced", "bench.compiled.batched", "bench.compiled.joined",
+    "bench.compiled.replayed", "bench.compiled.replayed_lanes",
+)  # fmt: skip
 LOOP = "bench.core.loop"  # every run uses it, and what it imports: the oracle, the draws
 
 
