@@ -1,10 +1,12 @@
 """A run as a job: what its folder and its note say became of it, and how a process makes it."""
 
+import gc
 import json
 import os
 import pickle
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -70,6 +72,30 @@ def test_what_a_folder_says(folder: RunFolder) -> None:
     (folder.path / "summary.json").write_text("{")
     with pytest.raises(BadSetting, match=r"summary\.json is damaged"):
         folder.state()
+
+
+def test_a_job_leaves_no_data_of_its_run(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even what only the collector frees: a process may make hundreds of runs."""
+
+    class Data:
+        """What knows itself, as the functions of a task may know it."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    def make(job: Job) -> None:
+        left.append(weakref.ref(Data()))
+
+    left: list[weakref.ref[Data]] = []
+    monkeypatch.setattr(jobs, "make_one", make)
+    gc.disable()
+    try:
+        jobs.make_job(job(folder))
+    finally:
+        gc.enable()
+    assert left[0]() is None
 
 
 def test_a_run_has_ended_when_its_summary_says_how() -> None:

@@ -5,6 +5,7 @@ launcher returns nothing: what became of a run is in its folder. If the run did 
 that, for example because it was refused, the job's note has it.
 """
 
+import gc
 import json
 import os
 import sys
@@ -102,6 +103,10 @@ def make_job(job: Job) -> None:
         print(f"bench: {reason_of(error)}", file=sys.stderr)
         for each in job.all:
             each.write_note("failed", reason_of(error))
+    finally:
+        # The functions of some tasks know their task, which knows them: their data would stay until
+        # the collector comes by, which may be many runs later.
+        gc.collect()
 
 
 def make_one(job: Job) -> None:
