@@ -135,23 +135,62 @@ def test_an_error_in_a_pass_is_every_lanes() -> None:
         Joined(own)(standings, 3)
 
 
-def test_lanes_that_differ_from_a_single_run_are_refused() -> None:
-    task = of(streams.stream())
+def wrong_until(step: int) -> Task:
+    """Lanes of this task have losses that are 1% too large before this step."""
+    task, passes = of(streams.stream()), [0]
 
     def wrong(places: Sequence[Place]) -> Tensor:
         assert task.together is not None
         found = task.together(places)
         assert found is not None
-        return 1.01 * found
+        passes[0] += len(places) > 1  # one of all lanes in a step of ER
+        return 1.01 * found if passes[0] <= step else found
 
-    own, standings = begun(replace(task, together=wrong), er(0.1, memory=3, replay=3))
-    with torch.no_grad(), pytest.raises(NoGraph, match="step 0 of a lane differs"):
+    return replace(task, together=wrong)
+
+
+METHOD = er(0.1, memory=3, replay=3)
+
+
+def test_lanes_that_differ_from_a_single_run_are_refused() -> None:
+    own, standings = begun(wrong_until(10**6), METHOD)
+    with torch.no_grad(), pytest.raises(NoGraph, match="steps 0 to 5 of a lane differ"):
         Joined(own).prepare(standings)
-    own, standings = begun(task, er(0.1, memory=3, replay=3))
+    own, standings = begun(of(streams.stream()), METHOD)
     with torch.no_grad():
         Joined(own).prepare(standings)
         with pytest.raises(Slower):
             Joined(own, against=10**6).prepare(standings)
+
+
+def test_one_step_that_is_a_single_runs_is_enough() -> None:
+    """A right step of the lanes differs where the point is within rounding of a kink."""
+    own, standings = begun(wrong_until(2), METHOD)
+    with torch.no_grad():
+        Joined(own).prepare(standings)
+        own, standings = begun(wrong_until(6), METHOD)
+        with pytest.raises(NoGraph, match="steps 0 to 5"):
+            Joined(own).prepare(standings)
+
+
+def test_no_step_past_the_end_is_compared() -> None:
+    own, standings = begun(wrong_until(2), METHOD)
+    with torch.no_grad(), pytest.raises(NoGraph, match="steps 0 to 1 of a lane differ"):
+        Joined(own, end=2).prepare(standings)
+
+
+def test_lanes_that_count_other_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Miscounting(joined.LaneOracle):
+        """Each gradient counts twice."""
+
+        def g_y(self, x: Tensor, y: Tensor, zeta: Any) -> Tensor:
+            self.count("g_y", zeta)
+            return super().g_y(x, y, zeta)
+
+    monkeypatch.setattr(joined, "LaneOracle", Miscounting)
+    own, standings = begun(of(streams.stream()), METHOD)
+    with torch.no_grad(), pytest.raises(NoGraph, match="step 0 of a lane counts other calls"):
+        Joined(own).prepare(standings)
 
 
 def test_a_first_order_method_stays_so() -> None:

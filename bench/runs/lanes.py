@@ -65,7 +65,8 @@ class Shrinking:
         self.inside = inside
         self.side: Side | Joined
         if are_joined(self.runs):
-            self.side = Joined(lanes, against, self._answering())
+            end = self.runs[0].config["run"]["steps"]
+            self.side = Joined(lanes, against, self._answering(), end)
         else:
             self.side = Side(lanes, config["algorithm"], self.runs[0].compile, most, against)
 
