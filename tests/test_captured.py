@@ -64,6 +64,14 @@ class Cuda:
     def Stream() -> mock.Mock:
         return mock.Mock()
 
+    waits = 0  # 2: what waits for the GPU raises
+
+    def get_sync_debug_mode(self) -> int:
+        return self.waits
+
+    def set_sync_debug_mode(self, mode: int | str) -> None:
+        self.waits = 2 if mode == "error" else int(mode)
+
     def current_stream(self) -> mock.Mock:
         return self.current
 
@@ -90,7 +98,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(Captured, "side", None)
-    for name in ("CUDAGraph", "Stream", "current_stream", "stream", "graph"):
+    for name in (
+        "CUDAGraph", "Stream", "current_stream", "stream", "graph", "get_sync_debug_mode",
+        "set_sync_debug_mode",
+    ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, getattr(made_up, name))
     monkeypatch.setattr(Captured, "failed", False)
     return made_up
@@ -168,6 +179,25 @@ def test_after_a_failed_capture_the_process_tries_no_other(cuda: Cuda) -> None:
     with pytest.raises(CannotCompile, match="an earlier capture of this process has failed"):
         Captured(refused, inputs)
     assert len(calls) == 4
+
+
+def test_what_waits_for_the_gpu_is_refused_before_it_is_captured(cuda: Cuda) -> None:
+    """The process can go on capturing other work."""
+
+    def waits(*inputs: Tensor) -> list[Tensor]:
+        if cuda.waits == 2:
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return list(inputs)
+
+    def doubled(*inputs: Tensor) -> list[Tensor]:
+        return [2 * t for t in inputs]
+
+    cuda.waits = 1
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        Captured(waits, [torch.ones(2)])
+    assert cuda.waits == 1
+    assert Captured(doubled, [torch.ones(2)])(torch.ones(2))[0].tolist() == [2, 2]
+    assert cuda.waits == 1
 
 
 def test_a_backward_pass_is_traced_in_this_thread() -> None:

@@ -25,6 +25,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 
+from bench.compiled.calls import Captured
 from bench.reproduce.runner import interrupt_on_terminate
 from bench.runs import launch, lock, machine
 from bench.runs.folder import RunFolder, RunState, folders_below
@@ -38,8 +39,9 @@ Config = dict[str, Any]
 LONG = 600.0  # seconds until a test gives up
 
 # what a process does with a run
-DONE, FAILS, DIES, DIES_AT_ONCE, STOPPED, DIES_AFTER = (
+DONE, FAILS, DIES, DIES_AT_ONCE, STOPPED, DIES_AFTER, LACKS, WORN = (
     "is done", "fails", "dies", "dies before it begins", "is stopped", "dies after it",
+    "finds no memory on the GPU", "is done, in a process that can capture nothing more",
 )  # fmt: skip
 
 
@@ -99,18 +101,20 @@ class Acting(Worker):
             if deed != DIES_AT_ONCE:
                 job.note.write_text("")
                 job.folder.path.mkdir(parents=True, exist_ok=True)
-            if deed in (DONE, DIES_AFTER):
+            if deed in (DONE, DIES_AFTER, WORN):
                 job.folder.end({"status": "done", "reason": None, "last": {}}, None)
                 job.note.write_text("{}")
             elif deed == FAILS:
                 job.write_note("failed", "bad luck")
+            elif deed == LACKS:
+                job.write_note("failed", "OutOfMemoryError: CUDA out of memory")
             elif deed == STOPPED:
                 job.folder.leave("preempted", "stopped by SIGTERM")
             time.sleep(0.01)
             self.stage.end(name)
-            if deed in (DONE, DIES_AFTER, FAILS):
+            if deed in (DONE, DIES_AFTER, FAILS, LACKS, WORN):
                 with suppress(OSError):  # it has been terminated
-                    line.send(None)
+                    line.send({LACKS: workers.LACKED, WORN: workers.LAST}.get(deed, workers.OVER))
             if deed not in (DONE, FAILS):
                 line.close()
                 return
@@ -177,6 +181,43 @@ def test_a_process_that_is_killed_costs_its_own_run_another_try(
     tries = Counter(name[-1] for name, _ in stage.beside)
     assert tries == Counter("abcdefghbc")
     assert len({*stage.where["t/a/b"]}) == 2  # that process is gone
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_run_that_finds_no_memory_on_the_gpu_has_it_to_itself_in_the_end(
+    times: int, stage: Stage, tmp_path: Path
+) -> None:
+    """Once: what does not fit then never will."""
+    stage.deeds["t/a/b"] = deque([LACKS] * times)
+    ends = ends_of(jobs_of(tmp_path, "abcdefgh"), 3)
+    lacking = RunState("failed", "OutOfMemoryError: CUDA out of memory")
+    assert ends == dict.fromkeys("acdefgh", GOOD) | {"b": GOOD if times == 1 else lacking}
+    assert stage.beside[-1] == ("t/a/b", 0)
+    assert len({*stage.where["t/a/b"]}) == 2  # that process is gone, with the memory that it held
+
+
+def test_a_process_that_can_capture_nothing_more_makes_room_for_another(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """Its run is over: it has only taken longer."""
+    stage.deeds["t/a/b"] = deque([WORN])
+    assert ends_of(jobs_of(tmp_path, "abcd"), 1) == dict.fromkeys("abcd", GOOD)
+    assert len(stage.made) == 2
+    assert len(stage.beside) == 4
+    assert stage.where["t/a/a"] == stage.where["t/a/b"] != stage.where["t/a/c"]
+
+
+def test_what_a_worker_says_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,) = jobs_of(tmp_path, "a")
+    job.write_note("failed", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+    assert workers.last_word(job) == workers.LACKED
+    job.write_note("failed", "ValueError: no OutOfMemoryError")
+    monkeypatch.setattr(Captured, "failed", False)
+    assert workers.last_word(job) == workers.OVER
+    job.note.unlink()
+    assert workers.last_word(job) == workers.OVER
+    monkeypatch.setattr(Captured, "failed", True)
+    assert workers.last_word(job) == workers.LAST
 
 
 @pytest.mark.parametrize("dies", [DIES, DIES_AT_ONCE])

@@ -22,6 +22,8 @@ from bench.runs.folder import LOST, RunFolder, RunState, reason_of
 from bench.runs.importing import import_torch
 from bench.runs.lock import Busy
 
+LACKING = "OutOfMemoryError"  # how the reason begins where a GPU has no memory left
+
 
 class Job(NamedTuple):
     """A run that is to be made, in some process, perhaps with others as lanes."""
@@ -65,6 +67,12 @@ class Job(NamedTuple):
             return RunState(found["status"], found["reason"]) if found else None
         except (OSError, ValueError):
             return None
+
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether a run of it found no memory on the GPU."""
+        notes = [each.read_note() for each in self.all]
+        return any(said and (said.reason or "").startswith(LACKING) for said in notes)
 
     def state(self) -> RunState:
         """What became of the run, by the note or else by the folder."""

@@ -1,7 +1,8 @@
 """Makes jobs in worker processes of this machine, each of which makes one run after the other.
 
 A worker imports torch only once. If it is killed, for example by the system for lack of memory,
-only its own run is lost, which goes on in the end, when no other run needs memory.
+only its own run is lost, which goes on in the end, when no other run needs memory. So does a run
+that finds no memory on the GPU, which the others share with it.
 """
 
 import ctypes
@@ -22,6 +23,9 @@ from bench.sweeps.jobs import Job, is_lost, make_job
 
 PATIENCE = 20.0  # seconds that runs have to save when they are told to stop
 TRIES = 3  # how often a run may be begun if its process is killed
+# What a worker says of a job: it is over; it is over, and this process is to make no other one; it
+# found no memory on the GPU.
+OVER, LAST, LACKED = "over", "last", "lacked"
 
 
 class Worker:
@@ -83,7 +87,23 @@ def work(line: Connection, parent: int) -> None:
 
         if machine.has_lost_device():
             os._exit(1)  # every later run would fail here; another worker takes its place
-        line.send(None)
+        word = last_word(job)
+        line.send(word)
+        if word != OVER:
+            return
+
+
+def last_word(job: Job) -> str:
+    """What a worker says of a job that it has made."""
+    if job.lacks_memory:
+        return LACKED
+    return LAST if is_worn() else OVER
+
+
+def is_worn() -> bool:
+    """Whether this process can capture no CUDA graph any more: another's runs would be faster."""
+    calls = sys.modules.get("bench.compiled.calls")
+    return calls is not None and calls.Captured.failed
 
 
 def die_with(parent: int) -> None:
@@ -141,13 +161,15 @@ def make_with_workers(jobs: Sequence[Job], count: int, report_end: Callable[[Job
                 worker = busy[line]  # type: ignore[index]
                 job, worker.job = worker.job, None
                 assert job is not None
-                if receive_answer(worker):
+                word = receive_answer(worker)
+                if word != OVER:
+                    worker.process.join()
+                    workers.remove(worker)
+                if word in (OVER, LAST):
                     report_end(job)
                     continue
-                worker.process.join()
-                workers.remove(worker)
                 failures[job.note] += 1
-                if (is_lost(job) or not job.has_begun) and failures[job.note] < TRIES:
+                if is_to_go_on(job, word, failures[job.note]):
                     alone.append(job)
                 else:
                     report_end(job)
@@ -178,13 +200,23 @@ def hand_out(job: Job, workers: list[Worker]) -> None:
         idle[0].give(job)
 
 
-def receive_answer(worker: Worker) -> bool:
-    """Receive a worker's word that its job is over; False if the worker has ended instead."""
+def receive_answer(worker: Worker) -> str | None:
+    """Receive a worker's word on its job; None if the worker has ended instead."""
     try:
-        worker.line.recv()
+        word: str = worker.line.recv()
     except (EOFError, OSError):
-        return False
-    return True
+        return None
+    return word
+
+
+def is_to_go_on(job: Job, word: str | None, failures: int) -> bool:
+    """Whether a job that failed so often is to be made again, when no other needs memory.
+
+    word: its worker's last one. What finds no memory on the GPU has it to itself then, or never.
+    """
+    if word == LACKED:
+        return failures < 2
+    return failures < TRIES and (is_lost(job) or not job.has_begun)
 
 
 def stop_workers(workers: Sequence[Worker]) -> None:
