@@ -3,15 +3,18 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from bench.compiled.calls import Captured
 from bench.core.loop import advance, first
 from bench.core.task import Context
 from bench.reproduce import speed
@@ -41,7 +44,7 @@ def test_checks_are_written_and_found_again(
         place = ["--root", str(tmp_path / folder / "runs"), "--results", str(tmp_path / folder)]
         command = [
             "work", "--device", "cpu", "--smoke", *place, "--data", str(tmp_path / "data"),
-            "--only", "tasks", "algorithms", *arguments,
+            "--here", "--only", "tasks", "algorithms", *arguments,
         ]  # fmt: skip
         monkeypatch.setattr(sys, "argv", command)
         code = work.main()
@@ -76,12 +79,12 @@ def test_what_did_not_agree_is_tried_again_in_the_end(
     }
     tried: list[str] = []
 
-    def take_steps(overrides: list[str], *rest: object) -> tuple[None, bool]:
+    def take_steps(overrides: list[str], *rest: object) -> tuple[None, None]:
         if not tried or tried[-1] != overrides[0]:
             tried.append(overrides[0])
         if overrides[0] in faults:
             raise faults[overrides[0]]
-        return None, True
+        return None, None
 
     monkeypatch.setattr(work, "compose", lambda name, overrides: overrides)
     monkeypatch.setattr(work, "resolve", lambda overrides: overrides)
@@ -112,6 +115,96 @@ def test_what_did_not_agree_is_tried_again_in_the_end(
     faults.clear()
     assert called()[0] == work.DONE
     assert tried == [f"task={tasks[0]}"]
+
+
+def test_a_process_that_can_capture_nothing_more_leaves_the_rest_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The entry with which that happened is known, and not made again."""
+    monkeypatch.setattr(Captured, "failed", False)
+
+    def hold(overrides: list[str], s: work.Settings) -> dict[str, object]:
+        Captured.failed = overrides == [*work.pairs("tasks").values()][1]
+        worn = {"worn": True} if Captured.failed else {}
+        return {"settings": overrides, "agrees": True, "replayed": {}, **worn}
+
+    monkeypatch.setattr(work, "hold_against_cpu", hold)
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+    items = [work.check("tasks"), work.check("algorithms")]
+    assert work.go_through(settings, items) == work.AGAIN
+    assert list(work.entries("tasks", settings)) == [*work.pairs("tasks")][:2]
+    assert "a capture has failed; the others in another process" in capsys.readouterr().out
+    assert work.go_through(settings, items) == work.DONE
+    assert work.entries("tasks", settings)[[*work.pairs("tasks")][1]]["worn"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "artifact", "code"),
+    [
+        ([0], True, work.DONE), ([76, 76, 0], True, work.DONE), ([75], True, work.MORE),
+        ([0], False, work.MORE), ([1], False, work.FAILED), ([2], True, work.REFUSED),
+        ([-9], True, work.MORE),
+    ],
+)  # fmt: skip
+def test_checks_go_beside_the_artifacts_and_before_what_is_timed(
+    ends: list[int], artifact: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the checks, which ends with these codes, is begun anew where a capture has
+    failed in it."""
+    left, order = list(ends), list[str]()
+
+    def command(self: work.Beside) -> list[str]:
+        assert self.names == ["tasks"]
+        end = left.pop(0)
+        how = f"sys.exit({end})" if end >= 0 else f"os.kill(os.getpid(), {-end})"
+        return [sys.executable, "-c", f"import os, sys; {how}"]
+
+    def item(name: str, complete: bool, done: bool = False) -> work.Item:
+        def go_on(s: work.Settings) -> bool:
+            assert name not in work.CHECKS
+            order.append(name)
+            return complete
+
+        return work.Item(name, "", lambda s: done, go_on)
+
+    monkeypatch.setattr(work.Beside, "_command", command)
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+    items = [
+        item("tasks", True), item("algorithms", True, done=True), item("bome/table2", artifact),
+        item("lanes", True),
+    ]  # fmt: skip
+    assert work.go_through_beside(settings, items) == code
+    assert order == ["bome/table2", "lanes"]
+    assert not left
+
+
+def test_checks_end_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        work.Beside, "_command", lambda self: [sys.executable, "-c", "import time; time.sleep(600)"]
+    )
+
+    def fail(s: work.Settings) -> bool:
+        raise ZeroDivisionError
+
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+    items = [
+        work.Item("tasks", "", lambda s: False, lambda s: True),
+        work.Item("bome/table2", "", lambda s: False, fail),
+    ]
+    begun: list[work.Beside] = []
+
+    class Known(work.Beside):
+        def __init__(self, names: Sequence[str], s: work.Settings):
+            begun.append(self)
+            super().__init__(names, s)
+
+    monkeypatch.setattr(work, "Beside", Known)
+    with pytest.raises(ZeroDivisionError):
+        work.go_through_beside(settings, items)
+    assert [each.process.returncode for each in begun if each.process] == [-signal.SIGTERM]
 
 
 def test_checks_try_second_derivatives_of_batch_normalisation() -> None:
@@ -232,6 +325,22 @@ def test_a_service_that_is_there_is_not_ended(
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 
 
+def test_a_service_that_answers_nobody_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that was killed has left it, and every worker would wait for it."""
+    control, log = tmp_path / sharing.CONTROL, tmp_path / "log"
+    control.write_text(f'#!/bin/sh\n[ "$1" ] && exit 1\ncat >> {log}\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(sharing, "TRY", "import time; time.sleep(600)")
+    monkeypatch.setattr(sharing, "LONG", 1.0)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with sharing.shared(torch.device("cuda")):
+        assert log.read_text() == "quit -t 5\n"
+    assert log.read_text() == "quit -t 5\n"
+
+
 def test_nothing_is_shared_on_a_cpu_or_without_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,10 +358,22 @@ def test_replayed_steps_are_held_against_plain_ones(monkeypatch: pytest.MonkeyPa
     start = end = first(task, algorithm, 0)
     for _ in range(work.STEPS):
         end = advance(task, algorithm, 0, end)
-    assert work.replays(task, algorithm, start, end)
+    found = work.replays(task, algorithm, start, end)
+    assert found["same"] is True
+    assert found["captured"] > 0
+    assert found["refused"] == 0
     other = end._replace(state=end.state._replace(y=end.state.y + 1e-15))
-    assert not work.replays(task, algorithm, start, other)
-    assert not work.replays(task, algorithm, start, end._replace(calls=end.calls + end.calls))
+    assert work.replays(task, algorithm, start, end)["same"] is True
+    monkeypatch.setattr(work, "plain_steps", lambda *given: other)  # plain steps come there too
+    assert work.replays(task, algorithm, start, other)["same"] is False
+    assert (
+        work.replays(task, algorithm, start, end._replace(calls=end.calls + end.calls))["same"]
+        is None
+    )
+    monkeypatch.setattr(Captured, "failed", True)
+    found = work.replays(task, algorithm, start, end)
+    assert (found["same"], found["captured"]) == (True, 0)
+    assert found["refused"] > 0
 
 
 def test_checks_from_before_answers_were_replayed_are_made_again() -> None:

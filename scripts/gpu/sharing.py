@@ -18,6 +18,7 @@ import torch
 
 CONTROL = "nvidia-cuda-mps-control"
 NAMES = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
+LONG = 40.0  # seconds that a service may take to answer
 TRY = "import torch; torch.ones(1, device='cuda').sum().item()"
 
 
@@ -36,18 +37,15 @@ def shared(device: torch.device) -> Iterator[None]:
     place.mkdir(exist_ok=True)
     before = {name: os.environ.get(name) for name in NAMES}
     os.environ |= dict.fromkeys(NAMES, str(place))
-    # one that an earlier call has left there is not begun again, and not ended
-    begun = not subprocess.run([control, "-d"], capture_output=True).returncode
-    works = (
-        begun and not subprocess.run([sys.executable, "-c", TRY], capture_output=True).returncode
-    )
-    if begun and not works:
+    begun = succeeds([control, "-d"])  # not where an earlier call has left one, which may do
+    works = succeeds([sys.executable, "-c", TRY])
+    if not works:
         end(control)
     print("processes share the GPU" if works else "no service was begun", flush=True)
     try:
         yield
     finally:
-        if works:
+        if begun and works:
             end(control)
         for name, value in before.items():
             if value is None:
@@ -56,6 +54,16 @@ def shared(device: torch.device) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def succeeds(command: list[str], given: bytes | None = None) -> bool:
+    """Whether the command comes to a good end within `LONG`."""
+    try:
+        return not subprocess.run(
+            command, input=given, capture_output=True, timeout=LONG
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def end(control: str) -> None:
     """End the service, if it runs; without it CUDA does as if there were none."""
-    subprocess.run([control], input=b"quit -t 5\n", capture_output=True)
+    succeeds([control], b"quit -t 5\n")

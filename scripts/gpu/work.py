@@ -30,6 +30,7 @@ import argparse
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -44,6 +45,7 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from bench.compiled.calls import Captured
 from bench.compiled.replayed import Replayed
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, advance, first
@@ -62,7 +64,7 @@ from scripts.gpu.listed import plan_with_record
 from scripts.gpu.sharing import shared
 
 CONF = Path(__file__).parent.parent.parent / "conf"
-DONE, FAILED, REFUSED, MORE = 0, 1, 2, 75
+DONE, FAILED, REFUSED, MORE, AGAIN = 0, 1, 2, 75, 76  # AGAIN: in another process
 AHEAD, STEPS = 3, 2
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 PATIENCE = 45.0  # seconds for an item to stop when it is told to, and for packing
@@ -139,6 +141,10 @@ class Lost(Failed):
     """
 
 
+class Worn(Failed):
+    """No more answers can be captured in this process, so that no further one would be checked."""
+
+
 # Checks
 
 
@@ -177,9 +183,8 @@ def start_point(config: dict[str, Any], data: Path) -> Standing:
 
 def take_steps(
     config: dict[str, Any], s: Standing, device: torch.device, dtype: torch.dtype, data: Path
-) -> tuple[Standing, bool]:
-    """Where STEPS steps from there end, and, on a GPU, whether replayed ones end there too, to the
-    last bit and with the same counts."""
+) -> tuple[Standing, dict[str, Any] | None]:
+    """Where STEPS steps from there end, and, on a GPU, what `replays` says of replayed ones."""
 
     def bring(t: Tensor) -> Tensor:
         return t.to(device, dtype if t.is_floating_point() else t.dtype)
@@ -187,21 +192,40 @@ def take_steps(
     task = build(config["task"], Context(device=device, dtype=dtype, data_root=data))
     algorithm = build(config["algorithm"])
     start = s._replace(state=tree_map_only(Tensor, bring, s.state))
-    end = start
     with torch.no_grad():
-        for _ in range(STEPS):
-            end = advance(task, algorithm, 0, end)
-        return end, device.type != "cuda" or replays(task, algorithm, start, end)
+        end = plain_steps(task, algorithm, start)
+        return end, replays(task, algorithm, start, end) if device.type == "cuda" else None
 
 
-def replays(task: Task, algorithm: Algorithm, start: Standing, end: Standing) -> bool:
-    """Whether replayed steps from `start` come to `end`, to the last bit and with its counts."""
+def plain_steps(task: Task, algorithm: Algorithm, s: Standing) -> Standing:
+    """Where STEPS steps from there end."""
+    for _ in range(STEPS):
+        s = advance(task, algorithm, 0, s)
+    return s
+
+
+def replays(task: Task, algorithm: Algorithm, start: Standing, end: Standing) -> dict[str, Any]:
+    """Whether replayed steps from `start` come to `end`, to the last bit and with its counts, and
+    how many forms were captured and refused for it.
+
+    "same" is None where plain steps do not come to the same bits twice either, as cuSPARSE's need
+    not.
+    """
     take = Replayed(task, algorithm, 0, often=0)
     take(start, STEPS)  # in which each form is captured
-    found = take(start, STEPS).standing
-    same = (found.calls, found.samples) == (end.calls, end.samples)
-    pairs = [(getattr(s.state, name) for s in (found, end)) for name in ("x", "y")]
-    return same and all(torch.equal(*pair) for pair in pairs)
+    same: bool | None = are_same(take(start, STEPS).standing, end)
+    if not same and not are_same(plain_steps(task, algorithm, start), end):
+        same = None
+    made = take.replays
+    captured = len(made.captured) + made.held.total()
+    return {"same": same, "captured": captured, "refused": len(made.refused)}
+
+
+def are_same(a: Standing, b: Standing) -> bool:
+    """Whether two standings have the same counts and, to the last bit, the same x and y."""
+    pairs = [(getattr(s.state, name) for s in (a, b)) for name in ("x", "y")]
+    counted = (a.calls, a.samples) == (b.calls, b.samples)
+    return counted and all(torch.equal(*pair) for pair in pairs)
 
 
 def point_of(s: Standing) -> Tensor:
@@ -210,32 +234,33 @@ def point_of(s: Standing) -> Tensor:
 
 
 def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
-    """The entry of these settings: relative differences by dtype, whether replayed steps are the
-    plain ones, and whether all agree.
+    """The entry of these settings: relative differences by dtype, what `replays` says, and whether
+    all agree.
 
-    If they could not be run, the entry says why.
+    If they could not be run, the entry says why. "worn": a capture has failed, after which this
+    process can make no other.
     """
     found: dict[str, Any] = {"settings": overrides, "gpu": gpu_name(s.device), "ahead": AHEAD}
-    agrees = replayed = True
+    agrees, replayed = True, {}
     try:
         with initialize_config_module("conf", version_base="1.3"):
             config = resolve(compose("config", overrides))
         start = start_point(config, s.data)
         for dtype, tolerance in TOLERANCE.items():
             here, _ = take_steps(config, start, torch.device("cpu"), dtype, s.data)
-            there, same = take_steps(config, start, s.device, dtype, s.data)
+            there, said = take_steps(config, start, s.device, dtype, s.data)
             right = point_of(here)
             error = float((point_of(there) - right).norm() / right.norm().clamp(min=1e-300))
-            found[str(dtype)[6:]] = error
-            replayed &= same
-            agrees &= error <= tolerance and same
+            found[str(dtype)[6:]], replayed[str(dtype)[6:]] = error, said
+            agrees &= error <= tolerance and (said is None or said["same"] is not False)
     except (BadSetting, ImportError) as error:  # an extra that is not installed
         return found | {"skipped": str(error)}
     except Exception as error:
         lost = {"lost": True} if isinstance(error, torch.AcceleratorError) else {}
-        said = f"{type(error).__name__}: {error}"[:300]
-        return found | {"agrees": False, "raised": said} | lost
-    return found | {"replayed": replayed, "agrees": agrees}
+        raised = f"{type(error).__name__}: {error}"[:300]
+        return found | {"agrees": False, "raised": raised} | lost
+    worn = {"worn": True} if Captured.failed else {}
+    return found | {"replayed": replayed, "agrees": agrees} | worn
 
 
 def gpu_name(device: torch.device) -> str | None:
@@ -299,6 +324,8 @@ def check(name: str) -> Item:
             found[key] = hold_against_cpu(settings, s)
             print(f"  {key}: {found[key]}", flush=True)
             save(name, s, steps=STEPS, tolerance=tolerance, entries=found)
+            if found[key].get("worn"):
+                raise Worn(f"{key}: a capture has failed")
             if found[key].get("lost"):
                 raise Lost(f"{key} has lost the device, see {check_file(name, s)}")
         wrong = [key for key, entry in found.items() if entry.get("agrees") is False]
@@ -491,7 +518,10 @@ def bring_data(incoming: Path, root: Path) -> None:
 
 
 def go_through(s: Settings, items: Sequence[Item]) -> int:
-    """Works on the items until they are complete or the time is over; returns the exit code."""
+    """Works on the items until they are complete or the time is over; returns the exit code.
+
+    AGAIN: the same call in another process goes on.
+    """
     code, lost = DONE, False
     for item in items:
         if item.done(s):
@@ -503,6 +533,9 @@ def go_through(s: Settings, items: Sequence[Item]) -> int:
             begin = time.monotonic()
             try:
                 complete = item.work(s)
+            except Worn as reason:
+                print(f"{item.name}: {reason}; the others in another process", flush=True)
+                return AGAIN
             except Failed as reason:
                 print(f"{item.name}: {reason}", flush=True)
                 code, lost = FAILED, lost or isinstance(reason, Lost)
@@ -511,6 +544,69 @@ def go_through(s: Settings, items: Sequence[Item]) -> int:
             print(f"{item.name}: {'done' if complete else 'to go on'}, {spent:.0f} s", flush=True)
             code = code if complete else code or MORE
     return code
+
+
+class Beside:
+    """The checks in processes of their own, while this one has the artifacts made.
+
+    A process in which a capture has failed gives way to another.
+    """
+
+    def __init__(self, names: Sequence[str], s: Settings):
+        self.names, self.s, self.code = names, s, DONE
+        self.process: subprocess.Popen[bytes] | None = None
+        self.guard, self.stopped = threading.Lock(), False
+        self.thread = threading.Thread(target=self._work)
+        self.thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self.guard:
+                if self.stopped or not self.names:
+                    return
+                self.process = subprocess.Popen(self._command())
+            self.code = self.process.wait()
+            if self.code != AGAIN:
+                return
+
+    def _command(self) -> list[str]:
+        s = self.s
+        return python(
+            "-m", "scripts.gpu.work", "--here", "--only", *self.names, "--device", s.device.type,
+            "--minutes", f"{max(0.0, s.left - PATIENCE) / 60:.3f}", "--root", str(s.root),
+            "--data", str(s.data), "--results", str(s.results), *(["--smoke"] if s.smoke else []),
+        )  # fmt: skip
+
+    def result(self) -> int:
+        """Their exit code, once they have ended, which they do in time."""
+        while self.thread.is_alive():
+            stop.raise_if_asked()
+            self.thread.join(0.5)
+        return self.code if self.code in (DONE, FAILED, REFUSED) else MORE
+
+    def stop(self) -> None:
+        """Have them end; what they have written stays."""
+        with self.guard:
+            self.stopped = True
+            if self.process is not None:
+                self.process.terminate()
+        self.thread.join()
+
+
+def go_through_beside(s: Settings, items: Sequence[Item]) -> int:
+    """As `go_through`, with the checks beside the artifacts; the other items measure times, and
+    come when nothing else is made."""
+    checks = [item.name for item in items if item.name in CHECKS and not item.done(s)]
+    own = [item.name for item in ITEMS]
+    beside = Beside(checks, s)
+    try:
+        codes = [go_through(s, [item for item in items if item.name not in own])]
+        codes.append(beside.result())
+    finally:
+        beside.stop()
+    timed = [item for item in items if item.name in own and item.name not in checks]
+    codes.append(go_through(s, timed))
+    return next((code for code in (FAILED, MORE) if code in codes), max(codes))
 
 
 def main() -> int:
@@ -526,6 +622,9 @@ def main() -> int:
     parser.add_argument("--incoming", type=Path, help="a folder from which data are imported first")
     parser.add_argument("--workers", type=int, default=WORKERS, help="runs at a time")
     parser.add_argument("--only", nargs="+", metavar="ITEM", help="only these items")
+    parser.add_argument(
+        "--here", action="store_true", help="checks in this process; beside others, for this script"
+    )
     parser.add_argument("--show", action="store_true", help="print the items, and which are done")
     parser.add_argument(
         "--dry", action="store_true", help="print what would be done, entry by entry"
@@ -556,10 +655,13 @@ def main() -> int:
                     print(f"  {key}: {' '.join(settings)}")
         return DONE
     try:
+        if arguments.here:
+            with stop.heed():
+                return go_through(s, wanted_items)
         with stop.heed(), shared(device):
             if arguments.incoming:
                 bring_data(arguments.incoming, s.data)
-            return go_through(s, wanted_items)
+            return go_through_beside(s, wanted_items)
     except stop.Preempted as signalled:
         print(f"stopped by {signalled.name}: the same command goes on")
         return MORE
