@@ -35,6 +35,7 @@ from tasks.models.convolution import convolution
 from tasks.models.groups import split_each
 
 CLASSES = 10
+BLOCK = 2000  # images that are tested at a time
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -138,7 +139,8 @@ def online_imbalance(
     def balanced_accuracy(y: Tensor, step: int) -> Tensor:
         """The mean over the classes of the share of their test images that are classified right."""
         reference = train[phase_of(step)].images[:statistics]
-        right = net.logits(y, test_images, reference).argmax(1) == test_labels
+        scores = [net.logits(y, part, reference) for part in test_images.split(BLOCK)]
+        right = torch.cat(scores).argmax(1) == test_labels
         told = torch.zeros(CLASSES).to(y).index_add(0, test_labels, right.to(y))
         return (told / torch.bincount(test_labels, minlength=CLASSES).clamp(min=1)).mean()
 

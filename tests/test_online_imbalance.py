@@ -203,8 +203,12 @@ def told(y: Tensor, step: int, statistics: int) -> float:
     return sum(shares) / 10
 
 
-@pytest.mark.parametrize("statistics", [30, 512])
-def test_what_is_measured_is_of_the_round_and_the_test_set(statistics: int) -> None:
+@pytest.mark.parametrize(("statistics", "block"), [(30, 2000), (512, 7)])
+def test_what_is_measured_is_of_the_round_and_the_test_set(
+    statistics: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many images are tested at a time."""
+    monkeypatch.setattr(module, "BLOCK", block)
     task = made(round=12, statistics=statistics)
     assert task.metric == "balanced_accuracy"
     x, y = somewhere(task)
