@@ -188,12 +188,19 @@ def test_forms_that_were_not_used_for_longest_are_given_up(
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("by_size", [False, True])
 def test_no_more_than_so_many_are_held(
-    task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
+    by_size: bool, task: Task, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The code answers for the others; those that nobody has any more are taken again."""
-    monkeypatch.setattr(replayed, "HELD", 2)
     x, y, zeta = point
+    if by_size:  # there is room for the copies of two, and for a part of a third's
+        question = Question.of("linearise", Place(False, x, y, zeta))
+        assert question is not None
+        size = sum(t.numel() * t.element_size() for t in question.tensors)
+        monkeypatch.setattr(replayed, "HELD_BYTES", 3 * size - 1)
+    else:
+        monkeypatch.setattr(replayed, "HELD", 2)
     replays = Replays(0)
     asked(task, replays).products(x, y, zeta)
     for _ in range(3):

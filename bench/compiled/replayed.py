@@ -31,6 +31,7 @@ MOST = 1000  # captures of a run
 ANSWERS = 200  # forms of values and gradients that are kept
 KEPT = 8  # forms of linearisations, which keep the memory that their products go through
 HELD = 40  # linearisations of one form whose products a method may ask for at the same time
+HELD_BYTES = 2**31  # of what these have copies of, such as all the data
 SIMPLE = (bool, int, float, str, type(None))
 
 Make = Callable[[Callable[[], Any]], Any]  # see `Replays.make`
@@ -180,7 +181,7 @@ class Replays:
             return None
         form = question.form
         free = self.free.pop(form, [])
-        if not free and self.held[form] < HELD and self._is_due(form):
+        if not free and self.held[form] < most_held(question) and self._is_due(form):
             made = self.make(lambda: linearised_answer(question, work, self.make))
             if made is None:
                 self.refused.add(form)
@@ -222,6 +223,12 @@ class Replays:
         finally:  # one within another is part of its time
             self.wall = outer + time.perf_counter() - begin
             self.cpu = outer_cpu + time.process_time() - begin_cpu
+
+
+def most_held(question: Question) -> int:
+    """How many linearisations of a question's form there may be at the same time."""
+    size = sum(t.numel() * t.element_size() for t in question.tensors)
+    return min(HELD, max(1, HELD_BYTES // max(1, size)))
 
 
 def captured_answer(
