@@ -9,7 +9,9 @@ same from mu to 1, and C has singular values so spaced from mu to `cross`. All o
 normal.
 
 benchmark_bilevel draws the rows so that these spectra are met on average; here the rows are
-whitened, so that they are met exactly. x starts at -2 and y at 0, as there.
+whitened, so that they are met exactly. Its w span all of y's directions, while those here span as
+many as the smaller of x and y has, so that the mixed part varies less from row to row. x starts at
+-2 and y at 0, as there.
 """
 
 import math

@@ -782,6 +782,27 @@ def test_a_tolerance_is_whole_on_both_sides() -> None:
         assert claims.judge_parts(parts).word == word
 
 
+def test_a_published_value_of_one_draw_is_off_as_a_seed_of_ours_may_be() -> None:
+    """Six seeds whose deviation is .01: a mean that is .02 inside of the bound then says nothing,
+    as it would be one of seven seeds that is compared with the other six."""
+    claim = {"kind": "within_published", "metric": "accuracy", "rows": ["A"], "tolerance": 0.04}
+    gaps = [-0.01, 0.01, -0.01, 0.01, -0.01, 0.01]
+    runs = {"A": ends(accuracy=[0.52 + gap for gap in gaps])}
+    deviation = 0.01 * math.sqrt(6 / 5)
+
+    def judged(paper: Published) -> tuple[float, int | None, str]:
+        (found,) = measured(claim, runs, {"A": {"accuracy": paper}})
+        return found.extra_se, found.extra_n, claims.judge_parts([found]).word
+
+    assert judged(Published(mean=0.5)) == (0.0, None, "holds")
+    of_one = judged(Published(mean=0.5, n=10, one_draw=True))
+    assert of_one == (pytest.approx(deviation), None, "not enough runs")
+    of_one = judged(Published(mean=0.5, se=0.03, n=10, one_draw=True))
+    assert of_one[0] == pytest.approx(math.hypot(0.03, deviation))
+    runs["A"] = runs["A"][:1]
+    assert judged(Published(mean=0.5, se=0.03, n=10, one_draw=True))[0] == 0.03
+
+
 def test_the_p_value_of_a_claim_is_that_of_all_parts_or_of_the_clearest_failure() -> None:
     """The signs of six, seven and eight values have p-values 1/64, 1/128 and 1/256 on one side."""
     six, seven, eight = (part([1.0] * n) for n in (6, 7, 8))

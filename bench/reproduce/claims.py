@@ -7,6 +7,7 @@ each seed, lies in [low, high]. The claim holds if all its parts hold, and fails
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise, product
+from statistics import stdev
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -81,6 +82,17 @@ class Verdict(BaseModel):
     def text(self) -> str:
         """The verdict in words; if there are not enough runs, with their number."""
         return f"{self.word} (n={self.n})" if self.word == "not enough runs" else self.word
+
+
+def published_error(paper: Published, values: Sequence[float]) -> float:
+    """The standard error of a published value, with which our values, one for each seed, are
+    compared.
+
+    If the published runs had one draw, such as a split, of which our seeds have one each, their
+    mean is off by as much as a single seed of ours may be.
+    """
+    drawn = paper.one_draw and len(values) > 1 and all(map(math.isfinite, values))
+    return math.hypot(paper.se or 0.0, stdev(values) if drawn else 0.0)
 
 
 def claim_parts(
@@ -160,7 +172,8 @@ def claim_parts(
     ) -> ClaimPart:
         return ClaimPart(
             what=what, values=values, low=low, high=high, expected=expected,
-            extra_se=(paper.se or 0.0) if paper else 0.0, extra_n=paper.n if paper else None,
+            extra_se=published_error(paper, values) if paper else 0.0,
+            extra_n=None if paper is None or paper.one_draw else paper.n,
             counts=asks_for_counts(claim), median=claim.median,
         )  # fmt: skip
 

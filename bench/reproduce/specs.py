@@ -32,11 +32,16 @@ COUNT_METRIC = re.compile(r"(calls|samples|info)/\w+")
 
 
 class Published(StrictModel):
-    """A value as the paper prints it: mean, standard error (se), number of runs (n)."""
+    """A value as the paper prints it: mean, standard error (se), number of runs (n).
+
+    one_draw: all of its runs had one draw of something that each of our seeds draws anew, such as
+    the split of the data, so that its error lacks what that draw adds.
+    """
 
     mean: Finite
     se: NonNegative | None = None
     n: Count | None = None
+    one_draw: bool = False
 
 
 class VariantPart(StrictModel):
