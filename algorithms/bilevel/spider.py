@@ -27,7 +27,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, Fraction, Positive, Rate
+from bench.core.settings import Count, Fraction, Positive, Rate, version
 from bench.core.task import Batch
 from bench.numerics.directions import Point, cut, directions, happens
 
@@ -43,6 +43,7 @@ class VrboState(NamedTuple):
     velocity: Tensor  # of x
 
 
+@version(2)
 def vrbo(
     outer_lr: Positive,
     inner_lr: Positive,
@@ -64,14 +65,17 @@ def vrbo(
     the series.
 
     variant: "code" is VRBO in BOME's release (hpo/data_cleaning.py), whose --iterations is T - 1.
-    It differs in four places: x moves after y, not before; a restart sees batches of the same sizes
-    as the other estimates; the difference between this x and the last is added also to a restart,
-    which has it already; and the series is eta r_Q + r_1 + ... + r_Q. Unlike there, g_xy is of the
-    same batch as g_yy.
+    It differs in five places: x moves after y, not before; the last y of a step has no estimate, as
+    in its authors' release, so that the difference to it is never added; a restart sees batches of
+    the same sizes as the other estimates; the difference between this x and the last is added also
+    to a restart, which has it already; and the series is eta r_Q + r_1 + ... + r_Q. Unlike there,
+    g_xy is of the same batch as g_yy.
 
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
     is conditioned; a larger Q mends this.
     """
+
+    looks = T + 1 if variant == "paper" else T  # points at which a step has estimates
 
     def draw_batches(draw: Draw) -> tuple[Batch, Batch]:
         """One batch each of f and g."""
@@ -102,14 +106,15 @@ def vrbo(
             x_0, (x, velocity) = x, move(o, x, d, velocity)
 
         x_t, y_t = x_0, y  # the point before (x, y)
-        for _ in range(T):  # lines 9 to 16
+        for t in range(looks):  # lines 9 to 16, t = 0, ..., m + 1
             xi, zeta = draw_batches(draw)
             (g_1, h_1), (g_0, h_0) = (
                 estimates(o, *point, xi, zeta) for point in ((x, y), (x_t, y_t))
             )
             u, d = u + g_1 - g_0, d + h_1 - h_0
             x_t, y_t = x, y
-            y = o.project_y(y - inner_lr * u)
+            if t < T:  # the last estimates are those at the next step's point
+                y = o.project_y(y - inner_lr * u)
 
         if variant == "code":  # line 8 comes last there
             x_0, (x, velocity) = x, move(o, x, d, velocity)
@@ -122,7 +127,8 @@ def vrbo(
         lower = Cost(grad_g=1, jvp_g=1, hvp_g=Q, batch=batch)
         estimate = lower + Cost(grad_f=1, batch=upper_batch or batch)
         restart = estimate if variant == "code" else Cost(grad_g=1, grad_f=1, jvp_g=1, hvp_g=Q)
-        return estimate * (2 * T) + restart if at.step % period == 0 else estimate * (2 * T)
+        steps = estimate * (2 * looks)
+        return steps + restart if at.step % period == 0 else steps
 
     return Algorithm(init, step, cost=cost)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from algorithms.bilevel.spider import spaba, srba, vrbo
 from algorithms.bilevel.storm import mrbo, sustain
 from bench.core.draw import Draw
+from bench.core.loop import advance, first
 from bench.core.task import Batch
 from tests.steps import bilevel
 from tests.steps import problem as at
@@ -120,9 +121,9 @@ def test_vrbo(
     momentum: float, above: int | None, T: int, period: int, case: str, batch: int | None
 ) -> None:
     """At k = 0, q, 2 q, ... the directions are those of all the data (lines 3 and 4). x moves along
-    v_k (line 8); then for t = 0, ..., m both directions change by the difference of one batch's
+    v_k (line 8); then for t = 0, ..., m + 1 both directions change by the difference of one batch's
     estimates at (x_{k+1}, y_t) and at the point before, which is (x_k, y_k) for t = 0, and y moves
-    (lines 9 to 16)."""
+    (lines 9 to 16); y_{m+1} is the next y, at which the last directions are estimated."""
     task = bilevel.CASES[case]()
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[tuple[Tensor, ...]]:
@@ -133,7 +134,7 @@ def test_vrbo(
             if k in range(0, 5, period):
                 u, v = estimates(x, y, draw.f(), draw.g(), whole_series)
             points = [(x, y), (at.in_x(task, move(x, v)), y)]
-            for _ in range(T):
+            for _ in range(T + 1):
                 xi, zeta = draw.f(above or batch), draw.g(batch)
                 (u_1, v_1), (u_0, v_0) = (
                     estimates(*p, xi, zeta, whole_series) for p in (points[-1], points[-2])
@@ -141,13 +142,34 @@ def test_vrbo(
                 u, v = u + (u_1 - u_0), v + (v_1 - v_0)
                 x, y = points[-1]
                 points.append((x, at.in_y(task, y - INNER_LR * u)))
-            x, y = points[-1]
+            x, y = points[-2]
             yield x, y, v, u, v
 
     method = vrbo(
         OUTER_LR, INNER_LR, ETA, T, Q, period, batch, outer_momentum=momentum, upper_batch=above
     )
     bilevel.assert_same_path(task, method, by_hand, ("x", "y", "d", "u"), steps=5)
+
+
+@pytest.mark.parametrize("T", [1, 3])
+def test_vrbos_directions_of_all_the_data_are_those_at_its_point(T: int) -> None:
+    """Differences between all points add up, so that without noise restarts change nothing."""
+    task = bilevel.CASES["free"]()
+    ends = []
+    for period in (1, 2, 100):
+        method = vrbo(OUTER_LR, INNER_LR, ETA, T, Q, period)
+        with torch.no_grad():
+            s = first(task, method, SEED)
+            for _ in range(8):
+                s = advance(task, method, SEED, s)
+        ends.append(s.state)
+    x, y = ends[0][:2]
+    whole = Draw(task, SEED, 0)
+    expected = estimates(x, y, whole.f(), whole.g(), whole_series)
+    for end in ends:
+        close = {"rtol": 1e-10, "atol": 1e-12}
+        torch.testing.assert_close((end.x, end.y), (x, y), **close)
+        torch.testing.assert_close((end.u, end.d), tuple(expected), **close)
 
 
 @pytest.mark.parametrize(("case", "batch"), bilevel.GOING_ON)
