@@ -150,6 +150,15 @@ def test_gems_projection_keeps_its_constraints_and_is_the_closest(seed: int) -> 
     torch.testing.assert_close(project_gradient(z, G)[0], z, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_gem_leaves_a_gradient_that_is_not_finite(value: float) -> None:
+    """The run ends as diverged, and not with an error of the programme's solver."""
+    slope = torch.tensor([value, 1.0], dtype=torch.float64)
+    z, violated = project_gradient(slope, torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(z, slope, equal_nan=True)
+    assert violated == 0
+
+
 # CTN
 
 

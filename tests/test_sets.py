@@ -1,6 +1,7 @@
 """Feasible sets: projections by their certificate, linear oracles by brute force."""
 
 import itertools
+import math
 from collections.abc import Callable
 
 import networkx
@@ -300,6 +301,37 @@ def test_the_largest_singular_value_is_found_to_the_accuracy(name: str, accuracy
     found = float(u @ matrix @ v)
     assert exact * (1 - max(accuracy, 1e-9)) <= found <= exact * (1 + 1e-12)
     assert float(sigma) == pytest.approx(found, rel=1e-9)
+
+
+def test_a_part_without_a_projection_makes_a_product_without_one() -> None:
+    """It would be no constraint otherwise; where another part has no oracle either, nothing is
+    left of the two."""
+    packed = packing([torch.zeros(2), torch.zeros(len(EDGES))], "x0")
+    trees = spanning_trees(12, EDGES)
+    found = packed_set([box(0.0, 1.0), trees], packed, "x_in")
+    assert found.project is None
+    assert found.lmo is not None
+    for parts in ([None, trees], [trees, None]):
+        with pytest.raises(BadSetting, match="x_in: a set without a projection"):
+            packed_set(parts, packed, "x_in")
+    assert packed_set([box(0.0, 1.0), None], packed, "x_in").project is not None
+
+
+@pytest.mark.parametrize("size", [-1.0, math.inf, math.nan])
+def test_sets_of_no_size_are_refused(size: float) -> None:
+    for name, made in {
+        "l2_ball: radius": l2_ball, "simplex: total": simplex, "l1_ball: radius": l1_ball,
+        "nuclear_ball: radius": nuclear_ball,
+    }.items():  # fmt: skip
+        with pytest.raises(BadSetting, match=f"{name}={size}: write a finite number, 0 or more"):
+            made(size)
+
+
+def test_a_box_without_points_is_refused() -> None:
+    for low, high in ((1.0, -1.0), (math.nan, 1.0), (0.0, math.nan)):
+        with pytest.raises(BadSetting, match="write low <= high"):
+            box(low, high)
+    assert box(0.0, math.inf).project is not None  # what is not negative
 
 
 def test_graphs_without_spanning_trees_are_refused() -> None:

@@ -19,6 +19,7 @@ from bench.core.settings import (
     Positive,
     Rate,
     Seed,
+    Share,
     build,
     check_settings,
     locate,
@@ -26,6 +27,8 @@ from bench.core.settings import (
     unknown_setting,
     validate,
 )
+from bench.runs.launch import resolve
+from tests.composed import composed
 
 HERE = "tasks.made_up"
 NAMED = {f"{HERE}.{name}" for name in ("Inner", "thing", "bare")}
@@ -102,6 +105,7 @@ def refusal(given: Any, wants: Any = None, path: str = "task") -> str:
         (Positive, [1e-300, 1, 5.5, 1e300], [0, 0.0, -1e-300, float("inf"), float("nan")]),
         (NonNegative, [0, 0.0, 1e300], [-1e-300, float("inf"), float("nan")]),
         (Fraction, [0, 0.5, 1], [-1e-9, 1.000001, float("nan"), float("inf")]),
+        (Share, [1e-9, 1], [0, -1e-9, 1.000001, float("nan")]),
         (Rate, [0, 0.999999], [1, 1.0, -1e-9, float("nan")]),
         (Finite, [-1e300, 0, 2], [float("inf"), -float("inf"), float("nan")]),
         (Count, [1, 2, 2**53], [0, -1, 2**53 + 1, 1.5, True, "1"]),
@@ -145,6 +149,12 @@ def test_defaults_are_not_held_against_their_types() -> None:
     assert validate(fields, {}, "p") == {"a": -1.0, "b": None, "c": None}
     with pytest.raises(BadSetting, match=r"^p\.c=3: "):
         validate(fields, {"c": 3}, "p")
+
+
+def test_an_average_of_nothing_new_is_refused() -> None:
+    """SOBA's x would stay where it is."""
+    with pytest.raises(BadSetting, match=r"algorithm\.average=0"):
+        resolve(composed("task=quadratic", "algorithm=soba", "algorithm.average=0"))
 
 
 def test_words_of_a_refusal() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, Fraction, NonNegative, Positive
+from bench.core.settings import Count, Fraction, NonNegative, Positive, Share
 from bench.numerics.descent import Descent
 
 
@@ -32,7 +32,7 @@ def soba(
     outer_lr: Positive,
     inner_lr: Positive,
     system_lr: Positive,
-    average: Fraction = 1.0,
+    average: Share = 1.0,
     decay: NonNegative = 0.0,
     batch: Count | None = None,
 ) -> Algorithm:

@@ -14,8 +14,8 @@ with a chance at each step instead.
 
 SPABA here is what its abstract says, PAGE (Li, Bao, Zhang, Richtarik, ICML 2021, Algorithm 1) in
 SOBA's framework, with the chance of .1 of the solver that its authors offered to benchmark_bilevel
-(pull request 47). That solver begins without a restart and cuts v at 1. The paper's own text, and
-what it says of a bound on v and of p, could not be read here.
+(pull request 47, whose revisions differ in it). That solver begins without a restart and cuts v at
+1. The paper's own text, and what it says of a bound on v and of p, could not be read here.
 """
 
 from dataclasses import replace

@@ -76,7 +76,7 @@ def project_gradient(gradient: Tensor, G: Tensor, margin: float = 0.0) -> tuple[
     products = torch.column_stack([wide @ wide.T, wide @ gradient.double(), along])
     found = np.array(products.tolist())  # the host waits once, for all that it needs
     violated = int((found[:, -1] < 0).sum())
-    if not violated:
+    if not violated or not np.isfinite(found).all():  # a run that diverges ends by itself
         return gradient, 0
     v = torch.from_numpy(dual(found[:, :-2], found[:, -2], margin))
     return gradient + (bring(v, wide.device) @ wide).to(gradient), violated

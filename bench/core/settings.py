@@ -25,6 +25,7 @@ from bench.core.packages import PACKAGES, TAKEN, VARIABLE, Package, listed, pack
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]  # a momentum or a decay
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 TUNING = "tuning"  # what a method's yaml says of its search space; no argument of its function

@@ -175,7 +175,8 @@ def check_tensors(tensors: list[Tensor], name: str) -> None:
 def packed_set(given: Any, packed: Packing, name: str) -> Set:
     """The set of packed tensors that `given` stands for: None is the whole space, a Set is one of
     the packed tensor, and a tree of the same form as what is packed has a Set or None for each
-    leaf. Raises BadSetting for another form."""
+    leaf. Raises BadSetting for another form, and for parts of which one cannot be projected on and
+    another one is the whole space."""
     if given is None or isinstance(given, Set):
         return given or Set()
     parts, form = tree_flatten(given)
@@ -195,8 +196,15 @@ def packed_set(given: Any, packed: Packing, name: str) -> Set:
 
     projections = [part.project or same for part in sets]
     oracles = [part.lmo for part in sets if part.lmo is not None]
+    unprojected = any(part.project is None and part.lmo is not None for part in sets)
+    if unprojected and len(oracles) < len(sets):
+        raise BadSetting(
+            f"{name}: a set without a projection, such as spanning_trees, goes with sets of all "
+            "other tensors: write one for each"
+        )
+    whole = all(s.project is None for s in sets)
     return Set(
-        project=None if all(s.project is None for s in sets) else lambda u: each(projections, u),
+        project=None if whole or unprojected else lambda u: each(projections, u),
         lmo=None if len(oracles) < len(sets) else lmo,
     )
 

@@ -5,6 +5,8 @@ Only the nuclear-norm ball uses the accuracy, because an exact answer is dear th
 the others are exact.
 """
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,7 +18,9 @@ LOST = 1e-3  # of a simplex's total: the most that rounding of its coordinates' 
 
 
 def box(low: float, high: float) -> Set:
-    """Points whose every coordinate lies in [low, high]."""
+    """Points whose every coordinate lies in [low, high]. Raises BadSetting if there are none."""
+    if not low <= high:
+        raise BadSetting(f"box: low={low} and high={high}: write low <= high")
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         return torch.full_like(gradient, high).masked_fill(gradient > 0, low)
@@ -25,7 +29,8 @@ def box(low: float, high: float) -> Set:
 
 
 def l2_ball(radius: float) -> Set:
-    """Points with |u|_2 <= radius, of any shape."""
+    """Points with |u|_2 <= radius, of any shape. Raises BadSetting if there is no such radius."""
+    check_size("l2_ball: radius", radius)
 
     def project(u: Tensor) -> Tensor:
         return u * (radius / u.norm().clamp(min=radius))
@@ -37,7 +42,9 @@ def l2_ball(radius: float) -> Set:
 
 
 def simplex(total: float = 1.0) -> Set:
-    """Points with non-negative coordinates whose sum is `total`."""
+    """Points with non-negative coordinates whose sum is `total`, of any shape. Raises BadSetting
+    if there is no such total."""
+    check_size("simplex: total", total)
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         vertex = torch.zeros_like(gradient).flatten()
@@ -48,7 +55,8 @@ def simplex(total: float = 1.0) -> Set:
 
 
 def l1_ball(radius: float) -> Set:
-    """Points with |u|_1 <= radius, of any shape."""
+    """Points with |u|_1 <= radius, of any shape. Raises BadSetting if there is no such radius."""
+    check_size("l1_ball: radius", radius)
 
     def project(u: Tensor) -> Tensor:
         if u.abs().sum() <= radius:
@@ -67,8 +75,10 @@ def l1_ball(radius: float) -> Set:
 def nuclear_ball(radius: float) -> Set:
     """Matrices whose singular values sum to at most `radius`.
 
-    The oracle needs only the largest singular pair; the projection needs all of them.
+    The oracle needs only the largest singular pair; the projection needs all of them. Raises
+    BadSetting if there is no such radius.
     """
+    check_size("nuclear_ball: radius", radius)
     from bench.numerics.singular import top_singular  # slow to import, which is not for a step
 
     def project(u: Tensor) -> Tensor:
@@ -119,6 +129,12 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
     if int(lmo(torch.zeros(len(ends))).sum()) != nodes - 1:
         raise BadSetting("task: the graph is not connected: it has no spanning tree")
     return Set(lmo=lmo)
+
+
+def check_size(what: str, size: float) -> None:
+    """Raise BadSetting unless a set's size is a finite number that is not negative."""
+    if not (size >= 0 and math.isfinite(size)):
+        raise BadSetting(f"{what}={size}: write a finite number, 0 or more")
 
 
 def onto_simplex(u: Tensor, total: float) -> Tensor:
