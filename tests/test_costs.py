@@ -288,3 +288,14 @@ def test_on_handed_batches_a_cost_has_their_sizes_and_the_same_calls() -> None:
 
 def test_a_method_that_says_nothing_has_no_cost() -> None:
     assert Algorithm(print, print).cost_at(Moment()) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_that_takes_no_second_derivative_promises_so(name: str) -> None:
+    """Its oracle refuses them then, and the league compares such methods with each other."""
+    for case in cases(name):
+        if case.task.lower is not None:
+            moments = (moment(case, k) for k in range(case.steps))
+            costs = [cost for m in moments if (cost := case.algorithm.cost_at(m)) is not None]
+            takes = any(cost.calls["hvp_g"] or cost.calls["jvp_g"] for cost in costs)
+            assert case.algorithm.first_order == (not takes), case.settings

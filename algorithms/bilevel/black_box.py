@@ -53,7 +53,7 @@ def random_search(
         return _keep_better(s, x, y, f), {"value": f}
 
     cost = Cost(grad_g=T, value_f=1, batch=batch)
-    return Algorithm(lambda x, y: _start(x, y, 0), step, cost=cost)
+    return Algorithm(lambda x, y: _start(x, y, 0), step, first_order=True, cost=cost)
 
 
 def optuna_tpe(
@@ -120,7 +120,8 @@ def optuna_tpe(
             )
         return _start(x, y, trials)
 
-    return Algorithm(init, step, cost=Cost(grad_g=T, value_f=1, batch=batch))
+    cost = Cost(grad_g=T, value_f=1, batch=batch)
+    return Algorithm(init, step, first_order=True, cost=cost)
 
 
 def _check_box(low: float, high: float) -> None:

@@ -91,4 +91,4 @@ def bome(
 
     # The gradient of q-hat at theta is the first inner step's too, and is taken once.
     cost = Cost(grad_g=T + 1, grad_f=1, value_g=2 if barrier == "value" else 0, batch=batch)
-    return Algorithm(init, step, cost=cost)
+    return Algorithm(init, step, first_order=True, cost=cost)

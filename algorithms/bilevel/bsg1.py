@@ -66,4 +66,5 @@ def bsg1(
         new = State(o.project(x), y, memory, velocity)
         return new, {"hypergrad_sq": hypergrad.square().sum()}
 
-    return Algorithm(init, step, cost=Cost(grad_g=T + 1, grad_f=1, batch=batch))
+    cost = Cost(grad_g=T + 1, grad_f=1, batch=batch)
+    return Algorithm(init, step, first_order=True, cost=cost)

@@ -121,7 +121,7 @@ def bvfsm(
     # The weight of the barrier, which is taken T + 1 times, sees g(y) in the paper only.
     values = T + 1 if variant == "paper" else 0
     cost = Cost(grad_g=2 * T + 2, grad_f=T + 1, value_g=1 + values, batch=batch)
-    return Algorithm(init, step, cost=cost)
+    return Algorithm(init, step, first_order=True, cost=cost)
 
 
 def check_rate(decay: str, rate: float, horizon: int) -> None:

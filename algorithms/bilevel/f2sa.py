@@ -69,4 +69,8 @@ def f2sa(
         return State(x, y, z, base + delta), told
 
     cost = Cost(grad_g=2 * T + 2, grad_f=T + 1, batch=batch)
-    return Algorithm(lambda x, y: State(x, y, y, x.new_full((), lam)), step, cost=cost)
+
+    def init(x: Tensor, y: Tensor) -> State:
+        return State(x, y, y, x.new_full((), lam))
+
+    return Algorithm(init, step, first_order=True, cost=cost)

@@ -154,4 +154,4 @@ def fo_itd(
         return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
 
     cost = Cost(grad_g=T, grad_f=1, batch=batch)
-    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, cost=cost)
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, first_order=True, cost=cost)

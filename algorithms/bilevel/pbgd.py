@@ -55,7 +55,7 @@ def vpbgd(
         return ValueState(x, y, w), {"gradient_sq": hypergrad.square().sum()}
 
     cost = Cost(grad_g=T + 2, grad_f=1, batch=batch)
-    return Algorithm(lambda x, y: ValueState(x, y, y), step, cost=cost)
+    return Algorithm(lambda x, y: ValueState(x, y, y), step, first_order=True, cost=cost)
 
 
 def gpbgd(outer_lr: Positive, gamma: Positive = 10.0, batch: Count | None = None) -> Algorithm:

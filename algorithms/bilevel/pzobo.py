@@ -60,7 +60,7 @@ def pzobo(
         return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
 
     cost = Cost(grad_g=(directions + 1) * T, grad_f=1, batch=batch)
-    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, cost=cost)
+    return Algorithm(lambda x, y: State(x, y, outer.init(x)), step, first_order=True, cost=cost)
 
 
 def _descend(o: Oracle, x: Tensor, y: Tensor, zetas: list[Batch], lr: float) -> Tensor:

@@ -38,4 +38,4 @@ def upper_only(
         return State(s.x, o.project_y(y), memory), {"gradient_sq": gradient.square().sum()}
 
     cost = Cost(grad_f=1, batch=batch)
-    return Algorithm(lambda x, y: State(x, y, lower.init(y)), step, cost=cost)
+    return Algorithm(lambda x, y: State(x, y, lower.init(y)), step, first_order=True, cost=cost)

@@ -43,7 +43,8 @@ def gda(outer_lr: Positive, batch: Count | None = None) -> Algorithm:
         new = State(o.project(s.x - outer_lr * f_x), o.project_y(s.y - outer_lr * g_y))
         return new, {"gradient_sq": f_x.square().sum() + g_y.square().sum()}
 
-    return Algorithm(State, step, cost=Cost(grad_f=1, grad_g=1, batch=batch), kind="minimax")
+    cost = Cost(grad_f=1, grad_g=1, batch=batch)
+    return Algorithm(State, step, first_order=True, cost=cost, kind="minimax")
 
 
 def optimistic_gd(
@@ -83,6 +84,6 @@ def optimistic_gd(
         new = Optimistic(x, y, old_x, old_y, f_x, g_y, s.k + 1)
         return new, {"gradient_sq": f_x.square().sum() + g_y.square().sum()}
 
-    if variant == "paper":
-        return Algorithm(init, paper, cost=Cost(grad_f=1, grad_g=1, batch=batch), kind="minimax")
-    return Algorithm(init, code, cost=Cost(grad_f=2, grad_g=2, batch=batch), kind="minimax")
+    step, gradients = (paper, 1) if variant == "paper" else (code, 2)
+    cost = Cost(grad_f=gradients, grad_g=gradients, batch=batch)
+    return Algorithm(init, step, first_order=True, cost=cost, kind="minimax")
