@@ -623,7 +623,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=WORKERS, help="runs at a time")
     parser.add_argument("--only", nargs="+", metavar="ITEM", help="only these items")
     parser.add_argument(
-        "--here", action="store_true", help="checks in this process; beside others, for this script"
+        "--here",
+        action="store_true",
+        help="all in this process, the checks too; this script calls itself so",
     )
     parser.add_argument("--show", action="store_true", help="print the items, and which are done")
     parser.add_argument(
