@@ -18,15 +18,14 @@ because the paper prints none; there is no momentum and no weight decay.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Generator, Tensor
 
 from bench.core.draw import bring, generator
-from bench.core.settings import BadSetting, Count, Positive
+from bench.core.settings import BadSetting, Count, Positive, Share
 from bench.core.task import Batch, Context, Data, Place, Report, Sampler, Tally, Task
 from tasks.common.online import NAMES, Solved, measure_round
 from tasks.data.images import Images, LabelledImages, load
@@ -36,7 +35,6 @@ from tasks.models.groups import split_each
 
 CLASSES = 10
 BLOCK = 2000  # images that are tested at a time
-Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class ImageRound(NamedTuple):

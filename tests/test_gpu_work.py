@@ -351,6 +351,22 @@ def test_nothing_is_shared_on_a_cpu_or_without_the_service(
             assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 
 
+def test_an_entry_that_raised_says_too_that_a_capture_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*given: object) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(work, "start_point", raises)
+    overrides = work.pairs("tasks")["toy_coreset"]
+    settings = work.Settings(torch.device("cpu"), tmp_path, tmp_path, tmp_path, True, 1, 0.0)
+    for failed in (False, True):
+        monkeypatch.setattr(Captured, "failed", failed)
+        found = work.hold_against_cpu(overrides, settings)
+        assert found["raised"] == "ValueError: a fault"
+        assert found.get("worn", False) == failed
+
+
 @torch.no_grad()
 @pytest.mark.usefixtures("cuda")
 def test_replayed_steps_are_held_against_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:

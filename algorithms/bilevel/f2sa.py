@@ -53,6 +53,9 @@ def f2sa(
     by about 1 / lambda.
     """
 
+    def init(x: Tensor, y: Tensor) -> State:
+        return State(x, y, y, x.new_full((), lam))
+
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
         x, y, z, base = s
         k = draw.step + 1
@@ -69,8 +72,4 @@ def f2sa(
         return State(x, y, z, base + delta), told
 
     cost = Cost(grad_g=2 * T + 2, grad_f=T + 1, batch=batch)
-
-    def init(x: Tensor, y: Tensor) -> State:
-        return State(x, y, y, x.new_full((), lam))
-
     return Algorithm(init, step, first_order=True, cost=cost)

@@ -71,11 +71,15 @@ def vrbo(
     to a restart, which has it already; and the series is eta r_Q + r_1 + ... + r_Q. Unlike there,
     g_xy is of the same batch as g_yy.
 
+    The paper's inner loop is read as ending with an estimate at its last y, of index m + 1, because
+    the next step begins with the estimates of that index, and differences that leave out a move of
+    y do not add up. The text of its box could not be read here.
+
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
     is conditioned; a larger Q mends this.
     """
 
-    looks = T + 1 if variant == "paper" else T  # points at which a step has estimates
+    estimated = T + 1 if variant == "paper" else T  # the points of a step that have estimates
 
     def draw_batches(draw: Draw) -> tuple[Batch, Batch]:
         """One batch each of f and g."""
@@ -106,7 +110,7 @@ def vrbo(
             x_0, (x, velocity) = x, move(o, x, d, velocity)
 
         x_t, y_t = x_0, y  # the point before (x, y)
-        for t in range(looks):  # lines 9 to 16, t = 0, ..., m + 1
+        for t in range(estimated):  # lines 9 to 16, t = 0, ..., m + 1
             xi, zeta = draw_batches(draw)
             (g_1, h_1), (g_0, h_0) = (
                 estimates(o, *point, xi, zeta) for point in ((x, y), (x_t, y_t))
@@ -127,7 +131,7 @@ def vrbo(
         lower = Cost(grad_g=1, jvp_g=1, hvp_g=Q, batch=batch)
         estimate = lower + Cost(grad_f=1, batch=upper_batch or batch)
         restart = estimate if variant == "code" else Cost(grad_g=1, grad_f=1, jvp_g=1, hvp_g=Q)
-        steps = estimate * (2 * looks)
+        steps = estimate * (2 * estimated)
         return steps + restart if at.step % period == 0 else steps
 
     return Algorithm(init, step, cost=cost)

@@ -14,7 +14,7 @@ solvers that the authors offered to benchmark_bilevel (pull request 47), of whic
 read as a whole and SFFBA's in the lines that its review quotes. ZeroSARAH is that of its own paper:
 lambda is 1 at the first step and then b / (2 n). The released solvers have another estimator
 (`estimator: released`; bench/numerics/tables.py says what it is) and one lambda at every step;
-MSEBA's has a chance of .05, of which its revisions differ, and cuts v at 1.
+MSEBA's has a chance of .05, in which its revisions differ, and cuts v at 1.
 """
 
 from typing import Literal, NamedTuple

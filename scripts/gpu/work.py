@@ -258,9 +258,13 @@ def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
     except Exception as error:
         lost = {"lost": True} if isinstance(error, torch.AcceleratorError) else {}
         raised = f"{type(error).__name__}: {error}"[:300]
-        return found | {"agrees": False, "raised": raised} | lost
-    worn = {"worn": True} if Captured.failed else {}
-    return found | {"replayed": replayed, "agrees": agrees} | worn
+        return found | {"agrees": False, "raised": raised} | lost | worn()
+    return found | {"replayed": replayed, "agrees": agrees} | worn()
+
+
+def worn() -> dict[str, bool]:
+    """The mark of an entry in whose process a capture has failed."""
+    return {"worn": True} if Captured.failed else {}
 
 
 def gpu_name(device: torch.device) -> str | None:
