@@ -165,11 +165,8 @@ def make_with_workers(jobs: Sequence[Job], count: int, report_end: Callable[[Job
                 if word != OVER:
                     worker.process.join()
                     workers.remove(worker)
-                if word in (OVER, LAST):
-                    report_end(job)
-                    continue
-                failures[job.note] += 1
-                if is_to_go_on(job, word, failures[job.note]):
+                    failures[job.note] += 1
+                if word != OVER and is_to_go_on(job, word, failures[job.note]):
                     alone.append(job)
                 else:
                     report_end(job)
