@@ -156,7 +156,7 @@ def online_imbalance(
         last = (step + 1) % phase == 0 and step < phase * len(shares)
         now = balanced_accuracy(y, step) if last else y.new_zeros(())
         return {
-            **measure_round(task, x, y, step, gamma, solved),
+            **measure_round(task, x, y, step, gamma, solved, context.oracle),
             "cumulative_loss": upper(x, y, draw_val(Generator(), step, None)),
             **{name: now if i == phase_of(step) else 0 * now for i, name in enumerate(ends)},
         }

@@ -131,7 +131,7 @@ def online_newsgroups(
 
     def adds(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         return {
-            **measure_round(task, x, y, step, gamma, solved),
+            **measure_round(task, x, y, step, gamma, solved, context.oracle),
             "cumulative_loss": upper(x, y, draw_val(Generator(), step, None)),
         }
 

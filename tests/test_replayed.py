@@ -34,7 +34,7 @@ from bench.core.oracle import Oracle
 from bench.core.settings import build
 from bench.core.task import Context, Place, Task
 from bench.numerics.descent import gd
-from bench.runs import driver, lanes
+from bench.runs import driver, lanes, opening
 from bench.runs.launch import changed_files, resolve
 from tasks.quadratic import quadratic
 from tests.composed import composed
@@ -100,6 +100,41 @@ def test_an_online_method(name: str, context: Context) -> None:
     config = resolve(cfg)
     replays = assert_replayed(build(config["task"], context), build(config["algorithm"]), 9)
     assert replays.captured
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["online_imbalance", "online_newsgroups"])
+def test_measured_rounds(name: str, context: Context) -> None:
+    """What a task asks itself, outside of the steps, is replayed as well."""
+    small = {"online_imbalance": ["task.channels=2"], "online_newsgroups": ["task.source=digits"]}
+    solved = ["task.solved.every=2", "task.solved.steps=5", "task.solved.system=3"]
+    config = resolve(composed(f"task={name}", *small[name], *solved))
+    replays = Replays()
+
+    def make(task: Task) -> Oracle:
+        return ReplayingOracle(task, False, replays)
+
+    plainly = build(config["task"], context)
+    replaying = build(config["task"], replace(context, oracle=make))
+    x, y = plainly.init(torch.Generator().manual_seed(0))
+    for step in range(7):
+        found, right = (task.tally.adds(x, y, step) for task in (replaying, plainly))
+        assert all(torch.equal(found[key], right[key]) for key in right)
+        x, y = 1.01 * x, 0.99 * y
+    assert bool(replays.captured) == (name == "online_imbalance")  # the other's data are sparse
+    assert replays.step == 4
+    assert not replays.refused
+
+
+def test_oracles_share_their_captures(task: Task, point: Any) -> None:
+    make = replayed.oracles(often=1)
+    with torch.no_grad():
+        for k in range(3):
+            one: Any = make(task)
+            assert torch.equal(one.g_y(*point), Oracle(task).g_y(*point))
+            assert len(one.replays.captured) == (k > 0)
+    assert one.task is task
+    one.products(*point)  # a second derivative is no breach of a promise
 
 
 @pytest.fixture
@@ -347,6 +382,24 @@ def test_who_takes_the_steps(
     assert type(driver.compiled_steps(run)).__name__ == kind
     steps = driver.OneByOne(run)
     assert steps.compile_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("device", "setting", "steps", "answered"),
+    [
+        ("cuda", "auto", 10, True),
+        ("cuda", False, 10, False),
+        ("cuda", True, 10, False),
+        ("cuda", "auto", opening.LONG, False),
+        ("cpu", "auto", 10, False),
+    ],
+)
+def test_who_answers_a_task(device: str, setting: Any, steps: int, answered: bool) -> None:
+    """Nobody does where the user wants no captures, and where steps are graphs of their own."""
+    config = resolve(composed("task=quadratic", "algorithm=bome", f"run.steps={steps}"))
+    config["run"]["compile"] = setting
+    made_of = opening.context_of(config, torch.device(device))
+    assert (made_of.oracle is not None) == answered
 
 
 def test_the_time_of_captures_is_none_of_the_steps(task: Task) -> None:

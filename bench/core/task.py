@@ -20,13 +20,18 @@ Partials = tuple[Tensor | None, Tensor | None]  # (in x, in y); None where not w
 
 @dataclass(frozen=True)
 class Context:
-    """What a task is built for. The runner gives it; it is no part of the task's settings."""
+    """What a task is built for. The runner gives it; it is no part of the task's settings.
+
+    oracle: gives the oracle of a task that asks for derivatives of its own losses, as to measure a
+    round; None: `Oracle(task)`.
+    """
 
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     data_root: Path = Path()
     download: bool = False
+    oracle: Callable[["Task"], Any] | None = None
 
 
 class Place(NamedTuple):

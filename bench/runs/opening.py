@@ -93,7 +93,18 @@ def context_of(config: dict[str, Any], device: torch.device) -> Context:
         dtype=getattr(torch, config["run"]["dtype"]),
         data_root=expand(config["data"]["root"], "data.root"),
         download=config["data"]["download"],
+        oracle=oracles_for(config["run"], device),
     )
+
+
+def oracles_for(run: dict[str, Any], device: torch.device) -> Callable[[Task], Any] | None:
+    """What a task's own questions are answered by, as `Context.oracle` has it: by captures on a
+    GPU, unless run.compile=false. run: the run's settings."""
+    if device.type != "cuda" or run["compile"] is False or is_compiled(run):
+        return None
+    from bench.compiled.replayed import oracles  # slow to import
+
+    return oracles()
 
 
 def build_run(

@@ -1,6 +1,7 @@
 """What an online task without a closed form measures of a round, outside the clock and the counts:
 the hypergradient and the variations, at a lower level that is solved for the purpose."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Generator, Tensor
@@ -34,17 +35,24 @@ class Solved:
 
 
 def measure_round(
-    task: Task, x: Tensor, y: Tensor, step: int, gamma: float, how: Solved
+    task: Task,
+    x: Tensor,
+    y: Tensor,
+    step: int,
+    gamma: float,
+    how: Solved,
+    make: Callable[[Task], Oracle] | None = None,
 ) -> dict[str, Tensor]:
     """What the round adds to the sums NAMES: to the regret BLReg(T), F2OBO's eq. (2), and to the
     variations V_T and H_{2,T}, eq. (4).
 
     The variations compare this round with the next. They have x_t in place of the supremum over x,
-    so that their sums are lower bounds. gamma: step size of the gradient mapping.
+    so that their sums are lower bounds. gamma: step size of the gradient mapping. make: see
+    `Context.oracle`.
     """
     if how.every == 0 or step % how.every:
         return dict.fromkeys(NAMES, x.new_zeros(()))
-    o = Oracle(task)
+    o = (make or Oracle)(task)
 
     def data(step: int) -> tuple[Batch, Batch]:
         unused = Generator()  # samplers that are asked for all the data draw nothing at random
