@@ -27,6 +27,7 @@ from tasks import newsgroups as module
 from tasks.common.sparse import Csr, pick_rows, product, sparse
 from tasks.data.newsgroups import Corpus, WordCounts, corpus
 from tasks.newsgroups import DocumentBatch, Pretraining, newsgroups
+from tasks.quadratic import quadratic
 from tests.conftest import Cli
 
 NONE = Pretraining(steps=0)
@@ -216,10 +217,17 @@ def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products
     x, y = task.init(generator())
     y = torch.randn(y.shape, generator=generator("y"), dtype=y.dtype)
     algorithm = stocbio(gd(), 1.0, 1e-300, 0.5, T=3, Q=2, batches="fixed", batch=100)
+    oracles = [Oracle(task), Oracle(task)]
     states = [
-        algorithm.step(Oracle(task), algorithm.init(x, y), Draw(task, 0, k))[0] for k in (0, 7)
+        algorithm.step(oracle, algorithm.init(x, y), Draw(task, 0, k))[0]
+        for oracle, k in zip(oracles, (0, 7), strict=True)
     ]
     assert torch.equal(states[0].x, states[1].x)
+    assert algorithm.cost is not None
+    declared = {key: calls for key, calls in algorithm.cost.calls.items() if calls}
+    assert dict(oracles[0].calls) == declared
+    for key, calls in declared.items():  # a part has at most `batch` documents
+        assert 50 * calls < oracles[0].samples[key] <= 100 * calls
     o, draw = Oracle(task), Draw(task, 0, 0)
     n = task.data.count(draw.f())
     parts = [n * b // (n // 100 + 1) for b in range(4)]
@@ -231,6 +239,10 @@ def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products
     torch.testing.assert_close(states[0].x - x, expected, rtol=1e-10, atol=1e-18)
     with pytest.raises(BadSetting, match=r"algorithm\.batches=fixed"):
         stocbio(gd(), 1.0, 0.1, 0.5, batches="fixed", inner_batch=3)
+    rows = quadratic(context)
+    algorithm = stocbio(gd(), 1.0, 0.1, 0.5, batches="fixed", batch=8)
+    with pytest.raises(BadSetting, match=r"batches=fixed.*numbers of rows.*batches=drawn"):
+        algorithm.step(Oracle(rows), algorithm.init(*rows.init(generator())), Draw(rows, 0, 0))
 
 
 # The data

@@ -82,6 +82,18 @@ def test_the_linear_oracle_finds_the_least_and_a_point_of_the_set(name: str) -> 
         assert set(vertex.tolist()) == {0.0, 1.0}
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_a_slope_that_is_not_a_number_has_no_least(name: str) -> None:
+    """A vertex would hide that the run has diverged."""
+    feasible, shape = SETS[name]
+    assert feasible.lmo is not None
+    slope = randn(shape, name)
+    slope.view(-1)[3] = math.nan
+    vertex = feasible.lmo(slope, 0.0)
+    assert (vertex.shape, vertex.dtype) == (slope.shape, slope.dtype)
+    assert vertex.isnan().all()
+
+
 @pytest.mark.parametrize("name", PROJECTED)
 @pytest.mark.parametrize("scale", [0.05, 1.0, 30.0])
 def test_the_projection_is_in_the_set_idempotent_and_closest(name: str, scale: float) -> None:

@@ -58,6 +58,9 @@ def hoag(
     and the most iterations of conjugate gradients. batch: the samples of a batch; None: all the
     data. outer_rule: the rule of the step on x, "gd" in the paper; stocBiO's appendix B has "adam".
     Raises BadSetting for Adam with a step size that adapts.
+
+    Caveat: where the first y solves the lower level, g_y is 0 there, and with it the tolerance of
+    every later step, each of which then takes all T inner steps.
     """
     if outer_rule == "adam" and outer_lr == "adaptive":
         raise BadSetting("algorithm.outer_lr=adaptive: Adam takes a number; write outer_lr=0.01")

@@ -2,7 +2,8 @@
 
 lmo(gradient, accuracy) is a point s of the set with <gradient, s> within `accuracy` of the minimum.
 Only the nuclear-norm ball uses the accuracy, because an exact answer is dear there; the answers of
-the others are exact.
+the others are exact. Where a coordinate of the gradient is not a number there is no minimum, and no
+coordinate of s is a number either, so that the run is seen to have diverged.
 """
 
 import math
@@ -23,7 +24,8 @@ def box(low: float, high: float) -> Set:
         raise BadSetting(f"box: low={low} and high={high}: write low <= high")
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
-        return torch.full_like(gradient, high).masked_fill(gradient > 0, low)
+        vertex = torch.full_like(gradient, high).masked_fill(gradient > 0, low)
+        return unless_nan(vertex, gradient)
 
     return Set(lambda u: u.clamp(low, high), lmo)
 
@@ -49,7 +51,7 @@ def simplex(total: float = 1.0) -> Set:
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         vertex = torch.zeros_like(gradient).flatten()
         vertex[gradient.argmin()] = total
-        return vertex.view_as(gradient)
+        return unless_nan(vertex.view_as(gradient), gradient)
 
     return Set(lambda u: onto_simplex(u.flatten(), total).view_as(u), lmo)
 
@@ -67,7 +69,7 @@ def l1_ball(radius: float) -> Set:
         vertex, flat = torch.zeros_like(gradient).flatten(), gradient.flatten()
         best = flat.abs().argmax()
         vertex[best] = -radius if flat[best] > 0 else radius
-        return vertex.view_as(gradient)
+        return unless_nan(vertex.view_as(gradient), gradient)
 
     return Set(project, lmo)
 
@@ -88,6 +90,8 @@ def nuclear_ball(radius: float) -> Set:
         return left @ (onto_simplex(values, radius)[:, None] * right)
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
+        if not gradient.isfinite().all():  # it has no singular vectors
+            return torch.full_like(gradient, math.nan)
         left, _, right = top_singular(gradient, accuracy / radius)
         return -radius * left[:, None] * right
 
@@ -112,6 +116,8 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         weights = gradient.detach().double().cpu().numpy()
+        if np.isnan(weights).any():  # there is no lightest tree
+            return torch.full_like(gradient, math.nan)
         # A tree depends on the order of the weights alone. The last bits of a gradient differ
         # between processors, as MKL's exp does, so that edges which weigh the same but for these
         # are taken in the order of their numbers. A rank is never 0, which is no edge to scipy.
@@ -129,6 +135,11 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
     if int(lmo(torch.zeros(len(ends))).sum()) != nodes - 1:
         raise BadSetting("task: the graph is not connected: it has no spanning tree")
     return Set(lmo=lmo)
+
+
+def unless_nan(vertex: Tensor, gradient: Tensor) -> Tensor:
+    """The vertex; not a number in each coordinate where one of the gradient is none."""
+    return torch.where(gradient.isnan().any(), math.nan, vertex)
 
 
 def check_size(what: str, size: float) -> None:
