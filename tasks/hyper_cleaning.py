@@ -4,7 +4,7 @@ trained on the weighted set is best on a clean validation set.
     f(x, y) = mean CE on validation,   g(x, y) = (1/n) sum_i sigma(x_i) CE_i(y) + c |y|^2,
 
 with x in R^n one weight per training sample and y in R^{10 x d} a linear softmax model. BOME
-(Ye et al. 2022, section 6.2 and A.4) and stocBiO (Ji et al. 2021, section 6.1) both use this
+(Ye et al. 2022, section 6.1 and A.4) and stocBiO (Ji et al. 2021, section 6.1) both use this
 problem. The papers print a sum over i in g, but both released codes take the mean, and only the
 mean suits the papers' step sizes.
 """
@@ -359,6 +359,7 @@ def _sampler(
 
 
 def _cut(batch: Rows, a: int, b: int) -> Rows:
+    """The rows number a to b of a batch of all rows."""
     numbers = torch.arange(a, b, device=batch.labels.device)
     return Rows(batch.features[a:b], batch.labels[a:b], numbers)
 

@@ -5,7 +5,7 @@ is best on a validation set.
 
 with x in R^p one log weight per word and y in R^{p x 20} a linear softmax model. y_j are word j's
 20 coefficients, which lie together in memory as the sparse products need them. BOME (Ye et al.
-2022, sections 6.2 and A.5) and stocBiO (Ji et al. 2021, section 6.1 and appendix B) both use this
+2022, sections 6.1 and A.5) and stocBiO (Ji et al. 2021, section 6.1 and appendix B) both use this
 problem, on 20 Newsgroups. The setting `regulariser` says what k and s are, for c classes:
 
     paper    BOME's text: k = 2, s = 1, W = diag(exp x)

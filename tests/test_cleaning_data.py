@@ -217,7 +217,7 @@ def features(bias: str, how: str) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize(("protocol", "variant"), PROTOCOLS)
 def test_settings_left_open_are_those_of_the_protocol(protocol: str, variant: str) -> None:
-    """BOME: section 6.2 and A.4, its code keeps x in the box; stocBiO: appendix B, its code has the
+    """BOME: section 6.1 and A.4, its code keeps x in the box; stocBiO: appendix B, its code has the
     product of means, a bias and scaled pixels. Each setting that is given changes itself alone,
     but for the start, which goes with the weighting."""
     opened = {"bias": None, "standardise": None, "protocol": protocol, "variant": variant}

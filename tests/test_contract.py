@@ -286,6 +286,15 @@ def with_other_slopes(places: Sequence[Place]) -> Tensor:
 
 
 half = Set(project=lambda u: u / 2)
+ball = l2_ball(0.5)
+
+
+def turned(u: Tensor) -> Tensor:
+    """Points of the ball stay; others go to the point that is closest to another one."""
+    return u if u.norm() <= 0.5001 else l2_ball(0.5).project(u.flip(0))  # type: ignore[misc]
+
+
+too_far = Set(ball.project, lambda g, accuracy: -5 * g / g.norm())
 wrong_way = Set(l2_ball(0.5).project, lambda g, accuracy: 0.5 * g / g.norm())
 BAD: dict[str, tuple[Callable[[], Task], str]] = {
     "a sign in g_x": (
@@ -362,6 +371,14 @@ BAD: dict[str, tuple[Callable[[], Task], str]] = {
     "a wrong linear oracle": (
         lambda: replace(on_a_ball(), feasible=wrong_way),
         "feasible: lmo misses a point",
+    ),
+    "a linear oracle that leaves the set": (
+        lambda: replace(on_a_ball(), feasible=too_far),
+        "feasible: lmo is 4.5 outside",
+    ),
+    "a projection that is not closest": (
+        lambda: replace(on_a_ball(), feasible=Set(turned, ball.lmo)),
+        "feasible: a projection is not closest",
     ),
 }
 

@@ -5,6 +5,7 @@ Their steps are written out in steps/test_ncgs.py, test_frank_wolfe.py and test_
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bench.core.loop import first, run
 from bench.core.oracle import Oracle
 from bench.core.settings import locate
 from bench.core.task import Context, Data, Set, Task
+from bench.numerics.sets import box
 from bench.runs import checkpoint
 from tasks.completion import completion
 from tasks.multitask import multitask
@@ -157,3 +159,26 @@ def test_measured_iterates_stay_feasible_after_resuming(
     assert [row["step"] for row in rows] == [0, 2, 4, 6, 7, 8, 10, 12, 14, 15]
     assert all(row["nuclear_norm"] <= 2.0 * (1 + 1e-9) for row in rows)
     assert min(row["objective"] for row in rows[1:]) < rows[0]["objective"]
+
+
+def test_a_slope_that_is_not_a_number_ends_condg_at_once() -> None:
+    feasible, shape = SETS["box"]
+    o = Oracle(on(feasible, shape))
+    slope = torch.full(shape, float("nan"), dtype=torch.float64)
+    _, used, gap = condg(o, slope, torch.zeros(shape).double(), 0.1, 1e-3, 10_000)
+    assert used == 1
+    assert gap.isnan()
+
+
+@torch.no_grad()
+def test_a_line_search_takes_no_step_to_where_f_is_not_a_number() -> None:
+    """f = -log(1.5 - x) - 3 x on [0, 3], whose vertex from 1 on is 3: only a quarter of the way
+    leads to a number."""
+    task = replace(
+        on(box(0.0, 3.0), (1,)), upper=lambda x, y, i: (-torch.log(1.5 - x) - 3 * x).sum()
+    )
+    algorithm = fw(L=4.0, diameter=3.0, rule="line")
+    x = torch.ones(1).double()
+    state, info = algorithm.step(Oracle(task), algorithm.init(x, x[:0]), Draw(task, 0, 0))
+    assert float(info["gamma"]) == 0.0625
+    assert float(state.x) == 1.125

@@ -27,7 +27,6 @@ from tasks import newsgroups as module
 from tasks.common.sparse import Csr, pick_rows, product, sparse
 from tasks.data.newsgroups import Corpus, WordCounts, corpus
 from tasks.newsgroups import DocumentBatch, Pretraining, newsgroups
-from tasks.quadratic import quadratic
 from tests.conftest import Cli
 
 NONE = Pretraining(steps=0)
@@ -239,10 +238,6 @@ def test_fixed_batches_are_the_same_at_every_step_and_of_validation_for_products
     torch.testing.assert_close(states[0].x - x, expected, rtol=1e-10, atol=1e-18)
     with pytest.raises(BadSetting, match=r"algorithm\.batches=fixed"):
         stocbio(gd(), 1.0, 0.1, 0.5, batches="fixed", inner_batch=3)
-    rows = quadratic(context)
-    algorithm = stocbio(gd(), 1.0, 0.1, 0.5, batches="fixed", batch=8)
-    with pytest.raises(BadSetting, match=r"batches=fixed.*numbers of rows.*batches=drawn"):
-        algorithm.step(Oracle(rows), algorithm.init(*rows.init(generator())), Draw(rows, 0, 0))
 
 
 # The data

@@ -1,6 +1,6 @@
 """What the papers use for hyper-cleaning and learnable regularisation, as their texts have it.
 
-BOME's section 6.2 and A.4: an inner step of .01, the outer step from {10, ..., 1000}, momentum from
+BOME's section 6.1 and A.4: an inner step of .01, the outer step from {10, ..., 1000}, momentum from
 {0, .9}; A.5: both steps from grids whose best for BOME is 100. The rest is the released code's.
 """
 

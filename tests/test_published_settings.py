@@ -89,7 +89,7 @@ TUNED: dict[str, dict[str, Any]] = {
     "toy_degenerate_bsg1": {"outer_lr": 0.5, "inner_lr": 0.5},
     "toy_degenerate_bvfsm": {"outer_lr": 0.5, "lower_lr": 0.5},
     "toy_degenerate_penalty": {"outer_lr": 0.5, "inner_lr": 0.5},
-    # section 6.2 and A.4: .01 on theta, momentum .9; data_cleaning.py: l2 .01, ln 1
+    # section 6.1 and A.4: .01 on theta, momentum .9; data_cleaning.py: l2 .01, ln 1
     "hyper_cleaning_bome": {**MOMENTUM_100, "lower_lr": 0.01, "lower": {"rule": "momentum"}},
     "hyper_cleaning_bsg1": {**MOMENTUM_100, "inner_lr": 0.01, "inner_momentum": 0.9},
     "hyper_cleaning_bvfsm": {

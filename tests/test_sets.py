@@ -353,3 +353,38 @@ def test_graphs_without_spanning_trees_are_refused() -> None:
         spanning_trees(2, torch.tensor([[0, 1], [1, 0]]))
     with pytest.raises(BadSetting, match="loop"):
         spanning_trees(2, torch.tensor([[0, 1], [1, 1]]))
+
+
+def test_sets_of_one_point_have_it_for_an_answer() -> None:
+    for feasible in (l2_ball(0.0), nuclear_ball(0.0), l1_ball(0.0)):
+        assert feasible.project is not None
+        assert feasible.lmo is not None
+        for u in (torch.zeros(3, 2), torch.ones(3, 2)):
+            assert feasible.project(u).tolist() == [[0.0, 0.0]] * 3
+            assert float(feasible.lmo(u, 0.0).abs().max()) == 0.0
+
+
+def test_a_tiny_slope_is_answered_on_the_sphere() -> None:
+    """The squares of its coordinates are 0 in single precision."""
+    lmo = l2_ball(2.0).lmo
+    assert lmo is not None
+    torch.testing.assert_close(lmo(torch.tensor([3e-30, -4e-30]), 0.0), torch.tensor([-1.2, 1.6]))
+
+
+def test_a_box_without_an_end_has_no_least() -> None:
+    assert box(0.0, math.inf).lmo is None
+    assert box(-math.inf, 0.0).lmo is None
+
+
+def test_a_matrix_that_is_not_finite_has_no_closest() -> None:
+    project = nuclear_ball(1.0).project
+    assert project is not None
+    assert project(torch.tensor([[1.0, math.nan], [0.0, 1.0]])).isnan().all()
+
+
+@pytest.mark.parametrize("edges", [[[0, 3]], [[-1, 0]]])
+def test_edges_end_at_nodes(edges: list[list[int]]) -> None:
+    with pytest.raises(BadSetting, match=r"spanning_trees: edges: .*below nodes=3"):
+        spanning_trees(3, torch.tensor(edges))
+    with pytest.raises(BadSetting, match=r"spanning_trees: edges: .*below nodes=3"):
+        spanning_trees(3, torch.zeros(0, 2, dtype=torch.int64))

@@ -508,3 +508,26 @@ def test_a_method_whose_package_is_missing_is_listed(monkeypatch: pytest.MonkeyP
     found = listed.described("learn2learn", listed.composed(["learn2learn"])["learn2learn"])
     assert found.kind is None
     assert "Not here: algorithm: this needs a package" in found.help
+
+
+def test_data_without_a_loss_are_refused() -> None:
+    def game(x: Tensor, y: Tensor) -> Tensor:
+        return (x * y).sum()
+
+    with pytest.raises(BadSetting, match=r"^lower_data: there is no lower loss; leave it out"):
+        solve(game, None, zeros(1), zeros(1), method="gda", steps=2, outer_lr=0.1, lower_data=A)
+
+
+@pytest.mark.parametrize("name", ["step", "seconds", "upper_loss"])
+def test_numbers_of_a_row_keep_their_names(name: str) -> None:
+    with pytest.raises(BadSetting, match=f"^evaluate: gives {name}, which is a row's own"):
+        solve(upper, lower, zeros(1), zeros(1), **QUICK, evaluate=lambda x, y: {name: 0.0})
+
+
+def test_a_method_without_step_sizes_is_told_of_none() -> None:
+    def loss(x: Tensor) -> Tensor:
+        return (x - 1).square().sum() * math.nan
+
+    with pytest.raises(Diverged) as raised:
+        solve(loss, None, zeros(1), method="fw", steps=2, L=1.0, diameter=2.0, x_in=box(0, 1))
+    assert "than" not in str(raised.value)

@@ -71,7 +71,7 @@ def aid_bio(
         v = cg(products.yy, f_y, N, start=o.carry(s.v))  # line 7
         hypergrad = f_x - products.xy(v)  # equation (3)
 
-        x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 9
+        x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 8
         change, moved = torch.stack(changes), torch.stack(moves)
         curvature = torch.where(moved > 0, change / moved, 0.0).max()
         told = {"hypergrad_sq": hypergrad.square().sum(), "curvature": curvature}

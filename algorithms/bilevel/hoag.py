@@ -4,12 +4,13 @@ Paper -> here: x -> y, lambda -> x, g -> f, h -> g; L -> 1 / the step size; epsi
 times the schedule's value at k.
 
 The lower level and the linear system are both solved to the tolerance epsilon_k, relative to their
-sizes at the first step. The lower level is solved by gradient descent from the last y, the system
-by conjugate gradients from the last solution. The step size of x adapts as in section 3 and in the
-author's code (fabianp/hoag): it grows by 1 / .95 after a sufficient decrease of f, and halves after
-an increase. After an increase by a fifth or more x also stays where it is. The last version of that
-code halves the step size after such an increase only, so that f may grow for ever by less, and
-moves twice along each direction that it accepts; neither is done here.
+sizes at the first step; where such a size is 0, as at a start that solves the lower level, it is
+taken for 1. The lower level is solved by gradient descent from the last y, the system by conjugate
+gradients from the last solution. The step size of x adapts as in section 3 and in the author's code
+(fabianp/hoag): it grows by 1 / .95 after a sufficient decrease of f, and halves after an increase.
+After an increase by a fifth or more x also stays where it is. The last version of that code halves
+the step size after such an increase only, so that f may grow for ever by less, and moves twice
+along each direction that it accepts; neither is done here.
 
 The method is deterministic and made for all the data.
 """
@@ -58,9 +59,6 @@ def hoag(
     and the most iterations of conjugate gradients. batch: the samples of a batch; None: all the
     data. outer_rule: the rule of the step on x, "gd" in the paper; stocBiO's appendix B has "adam".
     Raises BadSetting for Adam with a step size that adapts.
-
-    Caveat: where the first y solves the lower level, g_y is 0 there, and with it the tolerance of
-    every later step, each of which then takes all T inner steps.
     """
     if outer_rule == "adam" and outer_lr == "adaptive":
         raise BadSetting("algorithm.outer_lr=adaptive: Adam takes a number; write outer_lr=0.01")
@@ -80,14 +78,14 @@ def hoag(
 
         def is_met(gradient: Tensor) -> Tensor:
             if not lower_sizes:  # the very first gradient
-                lower_sizes.append(gradient.norm())
+                lower_sizes.append(or_one(gradient.norm()))
             return gradient.norm() <= now * lower_sizes[0]
 
         # line 2: |y - y*(x)| to the tolerance
         ((y, *_),) = descend_until(o, [Loop(s.y, lower_gradient, inner_lr, is_met)], T)
 
         f, (f_x, f_y) = o.f(s.x, y, xi), o.grad_f(s.x, y, xi)
-        size = s.sizes[1] if draw.step else f_y.norm()
+        size = s.sizes[1] if draw.step else or_one(f_y.norm())
         products = o.products(s.x, y, zeta)
         goal = (now * size.double()).to(size)
         v = cg_until(o, products.yy, f_y, goal, Q, start=s.v)  # line 3
@@ -121,3 +119,8 @@ def hoag(
     cost = Cost(grad_g=1, value_f=1, grad_f=1, hvp_g=1, jvp_g=1, batch=batch)
     cost += Cost(grad_g=T, hvp_g=Q, batch=batch, at_most=True)
     return Algorithm(init, step, cost=cost)
+
+
+def or_one(size: Tensor) -> Tensor:
+    """The size that a tolerance is relative to: 1 in place of 0."""
+    return torch.where(size > 0, size, 1.0)

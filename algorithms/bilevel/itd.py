@@ -60,7 +60,7 @@ def itd(
             y, velocity = heavy_ball(y, gradient, velocity, inner_lr, inner_momentum)
             y = o.project_y(y)
 
-        hypergrad, a = o.grad_f(x, y, xi)  # line 8, Proposition 2
+        hypergrad, a = o.grad_f(x, y, xi)  # line 7, Proposition 2
         b = torch.zeros_like(y)
         for products in reversed(steps[1:]):
             b = b - inner_lr * a
@@ -68,7 +68,7 @@ def itd(
             hypergrad, a, b = hypergrad + mixed, a + curved, inner_momentum * b
         hypergrad = hypergrad + steps[0].xy(b - inner_lr * a)
 
-        x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 9
+        x, memory = outer.step(x, hypergrad, outer_lr, s.outer)  # line 8
         return State(o.project(x), y, memory), {"hypergrad_sq": hypergrad.square().sum()}
 
     # y_0 does not depend on x, so that the first inner step has no Hessian-vector product.

@@ -36,8 +36,8 @@ def pzobo(
     """PZOBO. The perturbed inner loops see the batches of the unperturbed one, as in PZOBO-S.
 
     outer, outer_lr: the rule and the size of the step on x. inner_lr, T: the size and the number of
-    the inner steps. directions: how many perturbations of x a step tries. smoothing: their length.
-    batch: the samples of a batch; None: all the data.
+    the inner steps. directions: how many perturbations of x a step tries. smoothing: the deviation
+    of each of their coordinates. batch: the samples of a batch; None: all the data.
 
     Caveat: the hypergradient is that of f(x, y_T), not of f(x, y*(x)), and is the further off, the
     worse the lower level is conditioned; a larger T mends this.

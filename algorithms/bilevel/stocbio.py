@@ -60,7 +60,7 @@ def stocbio(
     of validation samples). That is for tasks whose batches carry their samples.
 
     Raises BadSetting for shrink without a batch or with eta shrink >= 1, and for fixed batches with
-    shrink, with an inner_batch, or of numbers of rows, which g would look up among its own.
+    shrink or an inner_batch.
 
     Caveat: the series is cut, which biases the hypergradient, the more the worse the lower level
     is conditioned; a larger Q mends this.
@@ -94,11 +94,6 @@ def stocbio(
         """The same four, which are those of every step."""
         S, D = _parts(draw, "lower", batch), _parts(draw, "upper", batch)
         D_F, D_H, D_G = (D[i % len(D)] for i in range(3))
-        if isinstance(D_H, Tensor) and not D_H.is_floating_point():
-            raise BadSetting(
-                "algorithm.batches=fixed: g takes products at validation samples, and a batch of "
-                "this task is numbers of rows; write algorithm.batches=drawn"
-            )
         return [S[t % len(S)] for t in range(T)], D_F, [D_H] * Q, D_G
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -54,8 +54,8 @@ def er(lr: Positive = 0.03, memory: Count = 50, replay: Count = 50, steps: Count
                 old = draw.stream.recall(draw.some(kept[:t], replay))
                 batch = join(new, old)
             gradient = o.g_y(s.x, y, batch)
-            y = torch.sub(y, gradient, alpha=lr)
-        return State(s.x, y, kept), {"gradient_sq": gradient.dot(gradient)}
+            y = o.project_y(torch.sub(y, gradient, alpha=lr))
+        return State(s.x, y, kept), {"gradient_sq": gradient.square().sum()}
 
     def cost(at: Moment) -> Cost:
         return Cost(grad_g=steps, batch=at.samples + min(replay, at.task * memory))
@@ -73,8 +73,8 @@ def single(lr: Positive = 0.03, steps: Count = 1) -> Algorithm:
         new, y = draw.g(), s.y
         for _ in range(steps):
             gradient = o.g_y(s.x, y, new)
-            y = torch.sub(y, gradient, alpha=lr)
-        return Single(s.x, y), {"gradient_sq": gradient.dot(gradient)}
+            y = o.project_y(torch.sub(y, gradient, alpha=lr))
+        return Single(s.x, y), {"gradient_sq": gradient.square().sum()}
 
     def cost(at: Moment) -> Cost:
         return Cost(grad_g=steps, batch=at.samples)

@@ -49,12 +49,13 @@ def gem(
 
         violated = y.new_zeros(())
         for _ in range(steps):
-            gradient = o.g_y(s.x, y, new)
+            gradient = o.g_y(s.x, y, new).flatten()
             if old:
-                G = torch.stack(o.together(*[Asked("g_y", s.x, y, samples) for samples in old]))
+                remembered = o.together(*[Asked("g_y", s.x, y, samples) for samples in old])
+                G = torch.stack([each.flatten() for each in remembered])
                 gradient, constraints = project_gradient(gradient, G, margin)
                 violated = y.new_full((), constraints)
-            y = y - lr * gradient
+            y = o.project_y(y - lr * gradient.view_as(y))
         return State(s.x, y, kept), {"violated": violated}
 
     def cost(at: Moment) -> Cost:

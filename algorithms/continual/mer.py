@@ -56,9 +56,9 @@ def mer(
                 # B_i is drawn from M, and the present samples come last.
                 old = draw.some(held, (length - 1) * group)
                 for numbers in [*(old.split(group) if len(old) else ()), now]:
-                    y = y - lr * o.g_y(s.x, y, draw.stream.recall(numbers))
-                y = entered + within * (y - entered)
-            y = begun + across * (y - begun)
+                    y = o.project_y(y - lr * o.g_y(s.x, y, draw.stream.recall(numbers)))
+                y = o.project_y(entered + within * (y - entered))
+            y = o.project_y(begun + across * (y - begun))
             kept = reservoir(kept, now, seen, draw.uniform(now.to(y.dtype)))
             seen += len(now)
         return State(s.x, y, kept), {"moved_sq": (y - s.y).square().sum()}

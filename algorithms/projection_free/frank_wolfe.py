@@ -52,7 +52,8 @@ def fw(
             gamma = gap.new_tensor(2 / (draw.step + 2))
         else:
             gamma, f = gap.new_ones(()), o.f(s.x, s.y, xi)
-            while gamma > 1e-12 and o.f(s.x + gamma * d, s.y, xi) > f - gamma * gap / 2:
+            # a value that is not a number is no decrease
+            while gamma > 1e-12 and not o.f(s.x + gamma * d, s.y, xi) <= f - gamma * gap / 2:
                 gamma = gamma / 2
         return State(s.x + gamma * d, s.y), {"fw_gap": gap, "gamma": gamma}
 

@@ -81,7 +81,7 @@ Work = Callable[[Task, Any], Sequence[Any]]  # answers what several lanes have a
 
 
 class Answering(Protocol):
-    """Has the work done, with the task of the lanes."""
+    """Answers what lanes have asked, with their task."""
 
     @property
     def off(self) -> tuple[float, float]:
@@ -94,7 +94,7 @@ class Answering(Protocol):
 
 
 class ByCode(NamedTuple):
-    """Has it done by the code. task: any of the lanes', as their losses are the same."""
+    """Answers by the task's own code. task: any of the lanes', as their losses are the same."""
 
     task: Task
     off: tuple[float, float] = (0.0, 0.0)

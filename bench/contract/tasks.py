@@ -160,7 +160,8 @@ def check_evaluation(task: Task) -> None:
 
 
 def check_set(within: Set, start: Tensor, name: str) -> None:
-    """Projections stay where they are, and linear minimisation finds no more than they do.
+    """Projections are the closest points and stay where they are; linear minimisation finds a point
+    of the set, and no more than projections do.
 
     Raises Broken.
     """
@@ -183,6 +184,13 @@ def check_set(within: Set, start: Tensor, name: str) -> None:
                 gap = float((gradient * (vertex - point)).sum())
                 small = 1e-5 * (1 + float(gradient.norm()) * float(vertex.norm()))
                 require(gap <= small, f"{name}: lmo misses a point by {gap:.2g}", "its lmo")
+            if within.project is not None:
+                apart = float((within.project(vertex) - vertex).norm())
+                small = 1e-5 * (1 + float(vertex.norm()))
+                require(apart <= small, f"{name}: lmo is {apart:.2g} outside", "its lmo")
+                beyond = float(((far - once) * (vertex - once)).sum())
+                small = 1e-5 * (1 + float(far.norm()) * float((vertex - once).norm()))
+                require(beyond <= small, f"{name}: a projection is not closest", "its project")
 
 
 def check_derivatives(task: Task, size: int | None) -> None:

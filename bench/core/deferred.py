@@ -1,4 +1,4 @@
-"""Gradients through an inner map that are worked out at their first use; many cost what one does.
+"""Gradients through an inner map that are worked out at their first use.
 
 Many gradients of one map are only ever added up. Their sum is worked out in one backward pass.
 """

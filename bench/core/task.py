@@ -103,8 +103,8 @@ class Data:
     `size` samples, or for None all that there are at this step. An online task is one whose
     samplers use the step.
 
-    count(batch) is the number of samples in a batch. rows(batch, a, b) is the batch of its samples
-    a to b; None: the task's batches cannot be cut.
+    count(batch) is the number of samples in a batch. rows(batch, a, b), for a batch of all the
+    data, is the batch of its samples a to b; None: the task's batches cannot be cut.
     """
 
     draw_upper: Sampler = no_data

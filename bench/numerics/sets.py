@@ -19,7 +19,8 @@ LOST = 1e-3  # of a simplex's total: the most that rounding of its coordinates' 
 
 
 def box(low: float, high: float) -> Set:
-    """Points whose every coordinate lies in [low, high]. Raises BadSetting if there are none."""
+    """Points whose every coordinate lies in [low, high]; without a linear minimisation oracle where
+    an end is infinite. Raises BadSetting if there are no such points."""
     if not low <= high:
         raise BadSetting(f"box: low={low} and high={high}: write low <= high")
 
@@ -27,7 +28,8 @@ def box(low: float, high: float) -> Set:
         vertex = torch.full_like(gradient, high).masked_fill(gradient > 0, low)
         return unless_nan(vertex, gradient)
 
-    return Set(lambda u: u.clamp(low, high), lmo)
+    bounded = math.isfinite(low) and math.isfinite(high)
+    return Set(lambda u: u.clamp(low, high), lmo if bounded else None)
 
 
 def l2_ball(radius: float) -> Set:
@@ -35,10 +37,12 @@ def l2_ball(radius: float) -> Set:
     check_size("l2_ball: radius", radius)
 
     def project(u: Tensor) -> Tensor:
-        return u * (radius / u.norm().clamp(min=radius))
+        return u * (radius / u.norm().clamp(min=max(radius, torch.finfo(u.dtype).tiny)))
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
-        return -radius * gradient / gradient.norm().clamp(min=torch.finfo(gradient.dtype).tiny)
+        tiny = torch.finfo(gradient.dtype).tiny
+        direction = gradient / gradient.abs().max().clamp(min=tiny)  # whose square is no underflow
+        return -radius * direction / direction.norm().clamp(min=tiny)
 
     return Set(project, lmo)
 
@@ -84,6 +88,8 @@ def nuclear_ball(radius: float) -> Set:
     from bench.numerics.singular import top_singular  # slow to import, which is not for a step
 
     def project(u: Tensor) -> Tensor:
+        if not u.isfinite().all():  # it has no singular values
+            return torch.full_like(u, math.nan)
         left, values, right = torch.linalg.svd(u, full_matrices=False)
         if values.sum() <= radius:
             return u
@@ -92,6 +98,8 @@ def nuclear_ball(radius: float) -> Set:
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         if not gradient.isfinite().all():  # it has no singular vectors
             return torch.full_like(gradient, math.nan)
+        if radius == 0:
+            return torch.zeros_like(gradient)
         left, _, right = top_singular(gradient, accuracy / radius)
         return -radius * left[:, None] * right
 
@@ -103,16 +111,19 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
 
     edges: [m, 2] int64, the two ends of each edge. A vertex of the hull is a tree: 1 for its edges,
     0 for the others. Projecting is intractable; the oracle is a minimum spanning tree. Raises
-    BadSetting if the graph has no spanning tree, a loop, or an edge that is there twice.
+    BadSetting if the graph has no spanning tree, a loop, or an edge that is there twice or ends at
+    no node.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     ends = edges.cpu().numpy()
+    if not ends.size or ends.min() < 0 or ends.max() >= nodes:
+        raise BadSetting(f"spanning_trees: edges: write two numbers below nodes={nodes} for each")
     a, b = ends.min(1), ends.max(1)
     number = {pair: k for k, pair in enumerate(zip(a.tolist(), b.tolist()))}
     if len(number) != len(ends) or (a == b).any():
-        raise BadSetting("task: the graph has a loop or an edge that is there twice")
+        raise BadSetting("spanning_trees: edges: there is a loop or an edge that is there twice")
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
         weights = gradient.detach().double().cpu().numpy()
@@ -133,7 +144,9 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
         return vertex
 
     if int(lmo(torch.zeros(len(ends))).sum()) != nodes - 1:
-        raise BadSetting("task: the graph is not connected: it has no spanning tree")
+        raise BadSetting(
+            "spanning_trees: edges: the graph is not connected: it has no spanning tree"
+        )
     return Set(lmo=lmo)
 
 

@@ -33,7 +33,7 @@ def better_values(task: str) -> Mapping[str, Better]:
 
 
 def better(task: str, metric: str) -> Way:
-    """Whether higher or lower values of a metric are better, one that every task has included.
+    """Whether higher or lower values of a metric are better; every task has some, such as seconds.
 
     task: the name of the task's function. "neither" is also the answer for a metric that the file
     does not list.

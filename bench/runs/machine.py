@@ -64,7 +64,7 @@ def settle_cuda() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
-    # the tests check sparse tensors; without this line torch 2.11 warns that it does not
+    # torch 2.11 warns unless the checks of sparse tensors are on or off; the tests switch them on
     torch.sparse.check_sparse_tensor_invariants.disable()
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
 

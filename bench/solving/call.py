@@ -61,7 +61,8 @@ def solve(
     trees, one set for all tensors together, or a tree of sets in the same form.
 
     steps: of x. seed: names the batches. every: steps between rows of the history. evaluate(x, y):
-    a dict of further numbers for each row, neither timed nor counted. seconds: stop after so many.
+    a dict of further numbers for each row, neither timed nor counted, with y=None where there is no
+    y; a number whose name ends in loss must be finite. seconds: stop after so many.
     progress: whether to show a bar; None: in a terminal, or a notebook that has ipywidgets.
 
     Raises BadSetting, in one line that says what to write instead, and Diverged.
@@ -99,7 +100,8 @@ def solve(
         except Diverged as error:
             sizes = {k: v for k, v in whole.items() if k.endswith("_lr")}
             said = ", ".join(f"{key}={value}" for key, value in sizes.items())
-            raise Diverged(f"{error}; try smaller step sizes than {said}") from None
+            hint = f"; try smaller step sizes than {said}" if said else ""
+            raise Diverged(f"{error}{hint}") from None
     x, y = posed.x.keep(end.state.x), None
     if posed.y is not None:
         y = posed.y.keep(end.state.y)

@@ -46,6 +46,8 @@ def problem(
     """
     x = packing(x0, "x0")
     y = None if y0 is None else packing(y0, "y0")
+    if lower_data is not None and lower is None:
+        raise BadSetting("lower_data: there is no lower loss; leave it out")
     f = loss(upper, "upper", upper_data is not None, x, y)
     g: Loss | None = None
     if minimax:
@@ -69,6 +71,9 @@ def problem(
             found["lower_loss"] = g(x_now, y_now, everything(data.draw_lower, "lower"))
         if evaluate is not None:
             more = evaluate(x.view(x_now), None if y is None else y.view(y_now))
+            taken = sorted(more.keys() & {"step", "seconds", "cpu_seconds", *found})
+            if taken:
+                raise BadSetting(f"evaluate: gives {taken[0]}, which is a row's own; rename it")
             found |= {key: torch.as_tensor(value) for key, value in more.items()}
         return found
 

@@ -112,7 +112,7 @@ def read_libsvm(file: Path, n: int, d: int) -> Rows:
 
 
 def lines(file: Path) -> Iterator[str]:
-    """The lines of a file, of which only so much is read as a line may have. Raises ValueError."""
+    """The lines of a file; one that is longer than LINE comes in pieces. Raises ValueError."""
     with file.open(encoding="ascii") as text:
         while line := text.readline(LINE):
             yield line

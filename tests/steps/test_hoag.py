@@ -199,3 +199,16 @@ def test_hoag_unless_told_otherwise() -> None:
     follows(at.problem(), None, inner_lr=0.5)
     caps = inspect.signature(hoag).parameters
     assert (caps["T"].default, caps["Q"].default) == (1000, 100)
+
+
+def test_a_start_that_solves_the_lower_level_has_tolerances_of_their_own_size() -> None:
+    """g_y is 0 there, and what is relative to it would be 0 at every later step."""
+    task = replace(at.problem(), lower=lambda x, y, i: 0.5 * (y - x.sum()).square().sum())
+    algorithm = hoag(inner_lr=0.5, outer_lr=0.01, T=50)
+    x = at.X0
+    state = algorithm.init(x, torch.full_like(at.Y0, float(x.sum())))
+    for k in range(3):
+        o = Oracle(task)
+        state, _ = algorithm.step(o, state, Draw(task, 0, k))
+        assert o.calls["grad_g"] < 20
+    assert float(state.sizes[0]) == 1.0

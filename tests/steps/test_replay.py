@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from torch import Tensor
 from algorithms.continual.er import er, single
 from algorithms.continual.gem import dual, gem, project_gradient
 from algorithms.continual.mer import mer
+from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
+from bench.core.loop import advance, first
+from bench.numerics.sets import box
 from tests.steps import streams as at
 
 Draws = Callable[[int], Draw]
@@ -181,3 +185,32 @@ def test_mer(batches: int, length: int, memory: int, group: int) -> None:
             yield at.Step(found, {"grad_g": slopes})
 
     at.assert_same_stream(mer(0.2, memory, batches, length, 0.4, 0.7, group), by_hand)
+
+
+METHODS: dict[str, Callable[[], Algorithm]] = {
+    "er": lambda: er(0.2, 5, 4),
+    "single": lambda: single(0.2),
+    "gem": lambda: gem(0.2, 5),
+    "mer": lambda: mer(0.2, 5, length=3, across=1.5),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_y_keeps_its_shape_and_its_set(name: str) -> None:
+    """The steps of a matrix are those of its entries in a row; both stay in a box."""
+    task = replace(at.stream(), lower_feasible=box(-0.4, 0.4))
+    wide = replace(
+        task,
+        init=lambda rng: (at.X0.clone(), at.Y0.view(at.CLASSES, at.FEATURES).clone()),
+        lower=lambda x, y, s: at.lower(x, y.flatten(), s),
+    )
+    ends = []
+    for each in (task, wide, at.stream()):
+        s = first(each, METHODS[name](), 0)
+        with torch.no_grad():
+            for _ in range(7):
+                s = advance(each, METHODS[name](), 0, s)
+        ends.append(s.state.y)
+    assert float(ends[0].abs().max()) <= 0.4 < float(ends[2].abs().max())
+    assert ends[1].shape == (at.CLASSES, at.FEATURES)
+    torch.testing.assert_close(ends[1].flatten(), ends[0], rtol=1e-12, atol=1e-14)
