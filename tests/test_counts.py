@@ -382,3 +382,16 @@ def test_a_single_level_has_no_lower_loss() -> None:
     for ask in questions:
         with pytest.raises(TypeError, match="single level"):
             ask()
+
+
+@pytest.mark.parametrize("what", ["f", "g"])
+def test_a_value_has_no_derivative(what: str) -> None:
+    """It would be one that nobody counts."""
+    o = Oracle(at.problem())
+
+    def value(y: Tensor) -> Tensor:
+        return getattr(o, what)(X, y, XI)  # type: ignore[no-any-return]
+
+    assert not torch.func.grad(value)(Y).any()
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.autograd.grad(value(Y.clone().requires_grad_()), Y)

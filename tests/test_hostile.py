@@ -544,6 +544,7 @@ def test_a_damaged_file_of_a_run_is_refused_and_kept(
         {"data": ["a"]},
         {"data": "x"},
         {"compile": "yes"},
+        {"device": "$(touch x)"},
         {"continued": 5},
         {"continued": [5]},
         {"continued": [{"changed": 1, "more": 2}]},

@@ -384,6 +384,25 @@ def test_a_job_with_a_log_writes_there(
     assert sorted(os.listdir("/proc/self/fd")) == numbers  # none stays open
 
 
+def test_a_log_goes_through_no_link(folder: RunFolder, tmp_path: Path) -> None:
+    """Its name is known to all, and its text may be a stranger's."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    log = tmp_path / "logs" / "a.log"
+    log.parent.mkdir()
+    log.symlink_to(mine)
+    with pytest.raises(BadSetting, match=r"a\.log is a link"), jobs.redirect_output(log):
+        os.write(1, b"a stranger's")
+    made = job(folder)._replace(log=log)
+    jobs.make_job(made)
+    assert "is a link" in str(made.state().reason)
+    assert mine.read_text() == "mine"
+    log.unlink()
+    with jobs.redirect_output(log):
+        os.write(1, b"ours")
+    assert log.read_text() == "ours"
+
+
 def test_a_job_without_a_log_writes_where_its_process_does(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

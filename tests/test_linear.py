@@ -324,6 +324,20 @@ def test_a_compiler_without_openmp_makes_it_for_one_thread(
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_library_that_others_may_have_put_there_is_not_run(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made anew, for this process alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    softmax_rows.library.__wrapped__()
+    for file in tmp_path.rglob("*.so"):
+        file.write_bytes(b"a stranger's")
+    (tmp_path / "bilevel-bench-compiled").chmod(mode)
+    assert softmax_rows.library.__wrapped__() is not None
+    assert {file.read_bytes() for file in tmp_path.rglob("*.so")} == {b"a stranger's"}
+
+
 def test_the_library_is_kept_in_the_users_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -333,6 +347,7 @@ def test_the_library_is_kept_in_the_users_cache(
     made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert len(made) == len(softmax_rows.TYPES)
     assert {path.suffix for path in made} == {".so"}
+    assert {path.parent.name for path in made} == {"bilevel-bench-compiled"}
     assert softmax_rows.library.__wrapped__() is not None
     assert {path: path.stat().st_mtime_ns for path in made} == made
     (tmp_path / "file").touch()

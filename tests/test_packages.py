@@ -322,6 +322,11 @@ BROKEN: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
         {"mine": {"conf/paper/bome/mine.yaml": ""}},
         "this suite has the paper bome too",
     ),
+    "two functions of one name": (
+        "mine",
+        {"mine": {"conf/task/x.yaml": TASK, "conf/task/z.yaml": TASK.replace("code", "more")}},
+        "mine.code.problem and mine.more.problem have one name: rename one of them",
+    ),
     "a task of another": (
         "mine,other",
         {"mine": {"conf/task/x.yaml": TASK}, "other": {"conf/task/x.yaml": TASK}},

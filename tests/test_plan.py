@@ -1,6 +1,7 @@
 """Which runs an artifact takes, which are there, and which grid point a row shows, by hand."""
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,11 @@ def test_a_run_that_two_rows_share_is_one_run() -> None:
 # names
 
 
+def called(config: Any) -> str:
+    """A name of a run by its configuration, whatever that is."""
+    return f"task/method/{blake2b(repr(config).encode(), digest_size=5).hexdigest()}"
+
+
 @pytest.fixture
 def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The runs that had to be composed. A quick function stands in for composing, and the code's
@@ -394,7 +400,7 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return calls[-1]
 
     monkeypatch.setattr(Names, "config", stand_in)
-    monkeypatch.setattr(plans.naming, "name", lambda config: "/".join(map(str, config)))
+    monkeypatch.setattr(plans.naming, "name", called)
     monkeypatch.setattr(plans, "fingerprint", lambda: "now")
     return calls
 
@@ -413,9 +419,9 @@ def test_names_are_composed_once_and_kept(composed: list[Any], tmp_path: Path) -
         (POINT.settings, POINT.chosen, 1),
     ]
     for known in (names, Names(root)):
-        assert known.get(POINT, 0) == f"{POINT.settings}/{POINT.chosen}/0"
-        assert known.get(POINT, 1) == f"{POINT.settings}/{POINT.chosen}/1"
-        assert known.get(OTHER, 5) == f"{OTHER.settings}/()/5"
+        assert known.get(POINT, 0) == called((POINT.settings, POINT.chosen, 0))
+        assert known.get(POINT, 1) == called((POINT.settings, POINT.chosen, 1))
+        assert known.get(OTHER, 5) == called((OTHER.settings, (), 5))
         assert known.get(POINT, 5) is None
     composed.clear()
     again = Names(root)
@@ -447,10 +453,22 @@ def test_names_of_other_code_and_damaged_ones_are_forgotten(
     assert names.file == tmp_path / ".reproduce" / "names.json"
     names.file.write_text(content.replace('"now"', '"before"'))
     assert Names(tmp_path).get(POINT, 0) is None
-    names.file.write_text(content[:-5])
+    for damage in (content[:-5], "[]", '{"now": []}', content.replace("task/method", "../method")):
+        names.file.write_text(damage)
+        assert Names(tmp_path).get(POINT, 0) is None
+    (name,) = names.known.values()
+    names.file.write_text(content.replace(name[-1:] + '"', ("1" if name[-1] == "0" else "0") + '"'))
     assert Names(tmp_path).get(POINT, 0) is None
     names.file.write_text(content)
     assert Names(tmp_path).get(POINT, 0) is not None
+
+
+def test_names_go_through_no_link(composed: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".reproduce").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadSetting, match=r"\.reproduce is a link"):
+        Names(tmp_path).ensure([(POINT, 0)], Path("f.yaml"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_where_nothing_can_be_written_names_are_known_all_the_same(

@@ -517,7 +517,7 @@ def state(shift: float) -> State:
 
 STANDING = Standing(
     7, state(0.5), Counter(grad_f=3, lmo=1), Counter(grad_f=24), 1.5, 2.5, {"seen": torch.ones(())},
-    {"regret": 0.25}, Best(0.75, 4, torch.ones(2), torch.zeros(1)), torch.eye(2),
+    {"regret": 0.25}, Best(0.75, 4, torch.ones(2, 3), torch.zeros(0)), torch.eye(2),
 )  # fmt: skip
 
 
@@ -537,7 +537,7 @@ def test_a_checkpoint_is_read_back_but_for_what_was_seen(tmp_path: Path, disk: D
     assert back.totals == {"regret": 0.25}
     assert back.best is not None
     assert back.best[:2] == (0.75, 4)
-    assert (back.best.x.tolist(), back.best.y.tolist()) == ([1, 1], [0])
+    assert (back.best.x.tolist(), back.best.y.tolist()) == ([[1, 1, 1]] * 2, [])
     assert back.table is not None
     assert torch.equal(back.table, torch.eye(2))
 
@@ -605,7 +605,8 @@ def test_a_checkpoint_of_another_run_is_refused(name: str, like: Any, tmp_path: 
         {"calls": {"lmo": 1.0}},
         {"samples": {"grad_f": -1}}, {"samples": {"grad_f": "1"}}, {"seconds": 1},
         {"cpu_seconds": 1}, {"seconds": None}, {"totals": {"regret": 1}}, {"leaves": 3},
-        {"best": (1.0,)},
+        {"best": (1.0,)}, {"totals": {}}, {"table": torch.ones(1)}, {"table": None},
+        {"best": (1.0, 0, torch.ones(7), torch.ones(2))},
     ],
     ids=str,
 )  # fmt: skip

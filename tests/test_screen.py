@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from bench.core.settings import BadSetting
 from bench.runs import loggers
 from bench.runs.better import Best, Better, better_values
 from bench.runs.folder import RunFolder
@@ -197,6 +198,9 @@ class Library:
     def Settings(self, **settings: Any) -> Any:
         return SimpleNamespace(base_url="https://a.example", **settings)
 
+    def setup(self) -> Any:
+        return SimpleNamespace(settings=self.Settings())
+
     def init(self, **given: Any) -> Any:
         self.begun.append(given)
         if self.fails:
@@ -298,8 +302,26 @@ def test_a_run_that_is_refused_online_goes_on_offline(
         ("online", "mine"), ("offline", "mine"),
     ]  # fmt: skip
     assert "W&B is not to be had (refused); offline now" in capsys.readouterr().err
+    begun(Library(fails=True), monkeypatch, mode="online")
+    assert "nor offline (refused); the run folder has all rows" in capsys.readouterr().err
     with pytest.raises(ArithmeticError):
         begun(Library(fails=True), monkeypatch, mode="offline")
+
+
+@pytest.mark.parametrize("name", ["wandb", ".wandb"])
+def test_a_strangers_folder_names_no_host_of_wandb(name: str, tmp_path: Path) -> None:
+    """W&B reads the settings of the current folder, and would send the user's key there."""
+    loggers.refuse_local_settings(tmp_path)
+    file = tmp_path / name / "settings"
+    file.parent.mkdir()
+    file.write_text("[default]\nentity = me\nproject = mine\n")
+    loggers.refuse_local_settings(tmp_path)
+    file.write_text("[default]\nentity = me\nbase_url = http://127.0.0.1:8765\n")
+    with pytest.raises(BadSetting, match=r"^logger=wandb: .*/settings sets base_url, .* remove"):
+        loggers.refuse_local_settings(tmp_path)
+    file.write_text("base_url = http://127.0.0.1:8765\n")
+    with pytest.raises(BadSetting, match="sets what is not understood"):
+        loggers.refuse_local_settings(tmp_path)
 
 
 def rendered(screen: Screen) -> str:

@@ -242,6 +242,24 @@ def test_one_run_of_a_sweep_outside_the_main_thread(main: Main, tmp_path: Path) 
     assert (tmp_path / "note.json").read_text() == ""
 
 
+def test_a_forced_run_that_died_is_lost_though_an_older_one_is_done(
+    main: Main,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the closing line nor the exit code takes the older run for it."""
+    assert main(*QUICK).code == 0
+
+    def die(job: Job) -> None:
+        """In place of making a job: its process is killed before its folder has a word of it."""
+        job.note.write_text("")
+
+    monkeypatch.setattr(launchers, "make_job", die)
+    said = main(*QUICK, "run.force=true")
+    assert said.code == 1
+    assert "1 lost" in said.out
+    assert "done" not in said.out
+
+
 def test_what_is_to_start_again_does_so_once(tmp_path: Path) -> None:
     """A requeued job does all of its runs again: those that it has begun go on."""
     with initialize_config_module("conf", version_base="1.3"):

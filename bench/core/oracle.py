@@ -37,8 +37,9 @@ class Oracle:
 
     Names follow the papers: g_y is the partial gradient of the lower loss in y, g_yy its Hessian,
     g_xy its mixed derivative. `calls` counts evaluations, and `samples` weighs each by its batch
-    size. A joint gradient at one point counts once. The keys are value_f, value_g, grad_f, grad_g,
-    hvp_g, jvp_g, lmo and project; the last two have no samples.
+    size. A joint gradient at one point counts once, and so does a question under torch.func.vmap,
+    whatever it stands for. The keys are value_f, value_g, grad_f, grad_g, hvp_g, jvp_g, lmo and
+    project; the last two have no samples.
 
     A derivative in x has the shape of x, and one in y that of y, whatever these are. v has that
     of y.
@@ -53,14 +54,14 @@ class Oracle:
         self.samples: Counter[str] = Counter()
 
     def f(self, x: Tensor, y: Tensor, xi: Batch) -> Tensor:
-        """f(x, y; xi), a scalar."""
+        """f(x, y; xi), a scalar, of which nothing can be differentiated."""
         self.count("value_f", xi)
-        return self._value(Place(True, x, y, xi))
+        return self._value(Place(True, x, y, xi)).detach()
 
     def g(self, x: Tensor, y: Tensor, zeta: Batch) -> Tensor:
-        """g(x, y; zeta), a scalar."""
+        """g(x, y; zeta), a scalar, of which nothing can be differentiated."""
         self.count("value_g", zeta)
-        return self._value(Place(False, x, y, zeta))
+        return self._value(Place(False, x, y, zeta)).detach()
 
     def grad_f(self, x: Tensor, y: Tensor, xi: Batch) -> tuple[Tensor, Tensor]:
         """(df/dx, df/dy), counted once."""
@@ -205,7 +206,7 @@ class Oracle:
         if self.task.stream is None:
             raise TypeError("this task is no stream")
         self.count("value_g", samples)
-        return self.task.stream.logits(x, y, samples)
+        return self.task.stream.logits(x, y, samples).detach()
 
     def count(self, what: str, batch: Batch) -> None:
         """Count one evaluation of `what`, one of the keys above, on a batch.

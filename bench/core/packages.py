@@ -153,14 +153,30 @@ def folder_of(name: str) -> Path:
 
 
 def refuse_clashes(package: Package, others: Sequence[Package]) -> None:
-    """Raise Unusable if a package names something that this suite or another package names."""
+    """Raise Unusable if a package names something that this suite or another package names, or two
+    functions of tasks or of methods alike, as run folders are called by their names."""
     own = named_by(package.conf, (package.name,))
+    alike = sorted(names for names in functions_of(package).values() if len(names) > 1)
+    if alike:
+        raise Unusable(f"{' and '.join(sorted(alike[0]))} have one name: rename one of them")
     there = [("this suite", named_by(Path(str(files("conf"))), PACKAGES))]
     there += [(other.shown, named_by(other.conf, (other.name,))) for other in others]
     for shown, names in there:
         same = sorted(own & names)
         if same:
             raise Unusable(f"{shown} has {same[0]} too: rename it in {package.name}")
+
+
+def functions_of(package: Package) -> dict[tuple[str, str], set[str]]:
+    """The functions of a package that its tasks and algorithms name, with their modules, by group
+    and name."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for group in ("task", "algorithm"):
+        for file in (package.conf / group).glob("*.yaml"):
+            target = TARGET.search(file.read_text())
+            if target is not None and target[1].partition(".")[0] == package.name:
+                found.setdefault((group, target[1].rpartition(".")[2]), set()).add(target[1])
+    return found
 
 
 @cache

@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -19,7 +21,7 @@ from bench.reproduce.points import Point, format_override, points
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Select, Spec, Value
 from bench.runs import name as naming
-from bench.runs.files import write_json
+from bench.runs.files import read_json, refuse_links, write_sealed_json
 from bench.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 OTHERS = 0.25  # cores that other work may keep busy, on average, beside an undisturbed run
 TUNING_SEED = 0  # the seed at which the points of a grid are tried
+OWN = ".reproduce"  # the folder below the runs of what `reproduce run` writes itself
 LARGEST = 1e150  # a value that is larger has no variance in floats, and counts as not finite
 TIMES = ("seconds", "cpu_seconds")  # metrics that every row of a history has
 
@@ -165,6 +168,18 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     return float(value) if value is not None and abs(value) <= LARGEST else float("inf")
 
 
+def check_names(kept: dict[str, Any]) -> None:
+    """Raise ValueError unless all that is kept are names of runs, by fingerprint and by run."""
+    for names in kept.values():
+        if not (isinstance(names, dict) and all(map(is_run_name, names.values()))):
+            raise ValueError("it has what is no name of a run")
+
+
+def is_run_name(value: Any) -> bool:
+    """Whether a value is a run's name: task/algorithm/hash."""
+    return isinstance(value, str) and re.fullmatch(r"\w+/\w+/[0-9a-f]{10}", value) is not None
+
+
 class Names:
     """The names of runs, and their configurations.
 
@@ -175,15 +190,14 @@ class Names:
     def __init__(self, root: Path, extra: Sequence[str] = ()):
         """extra: overrides for all runs; a run's name must not depend on them."""
         self.root, self.extra = root, extra
-        self.file = root / ".reproduce" / "names.json"
+        self.file = root / OWN / "names.json"
         self.fingerprint = fingerprint()
         self.compose: Composer | None = None
         self.composed: dict[str, Any] = {}
-        try:
-            kept = json.loads(self.file.read_text())
-        except (OSError, ValueError):
-            kept = {}
-        self.known: dict[str, str] = kept.get(self.fingerprint, {})
+        self.known: dict[str, str] = {}
+        if not self.file.parent.is_symlink():
+            with suppress(OSError, BadSetting):  # what is not there, or damaged, is found again
+                self.known = read_json(self.file, check=check_names).get(self.fingerprint, {})
 
     def get(self, point: Point, seed: int) -> str | None:
         """The run's name: task/algorithm/hash; None if it has not been composed yet."""
@@ -200,8 +214,9 @@ class Names:
             self.known[self._key(point, seed)] = naming.name(config)
         if missing:
             try:
+                refuse_links(self.file.parent)
                 self.file.parent.mkdir(parents=True, exist_ok=True)
-                write_json(self.file, {self.fingerprint: self.known})
+                write_sealed_json(self.file, {self.fingerprint: self.known})
             except OSError:
                 pass  # a root that cannot be written can still be read
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce.plan import Names, PlannedRun
+from bench.reproduce.plan import OWN, Names, PlannedRun
+from bench.runs.files import refuse_links
 from bench.runs.folder import RunFolder, RunState
 from bench.runs.loggers import set_labels
 from bench.sweeps import jobs as job_layer
@@ -87,13 +88,23 @@ def group_points(wanted: Sequence[PlannedRun]) -> list[Bundle]:
     return found
 
 
+def own_folder(root: Path) -> Path:
+    """The folder below `root` of what `reproduce run` writes itself: names, notes and logs.
+
+    Raises BadSetting if it is a link, or its folder of logs is.
+    """
+    folder = root / OWN
+    refuse_links(folder, folder / "logs")
+    return folder
+
+
 def file_time(root: Path) -> int:
     """The time now, in ns, by the clock that stamps files under `root`.
 
     On a network file system this clock may differ from the machine's own, which is asked only
     where nothing can be written, and so no run can be made.
     """
-    folder = root / ".reproduce"
+    folder = own_folder(root)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as fresh:
@@ -121,7 +132,7 @@ def make_bundles(
     here or by another process, is not started again. own_process: each run needs a process of its
     own, because its memory is measured.
     """
-    place = root / ".reproduce" / f"jobs-{socket.gethostname()}-{os.getpid()}"
+    place = own_folder(root) / f"jobs-{socket.gethostname()}-{os.getpid()}"
     notes = place / "notes"
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir(parents=True)
@@ -141,7 +152,7 @@ def make_bundles(
             RunFolder(root, planned.name),
             note,
             since=since,
-            log=root / ".reproduce" / "logs" / f"{planned.name.replace('/', '_')}.log",
+            log=own_folder(root) / "logs" / f"{planned.name.replace('/', '_')}.log",
             own_process=own_process,
         )
 

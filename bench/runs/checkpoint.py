@@ -120,6 +120,8 @@ def load(path: Path, name: str, like: Standing) -> Standing:
         found = [(leaf.shape, leaf.dtype) for leaf in content["leaves"]]
         check_numbers(content)
         fits = content["name"] == name and found == [(leaf.shape, leaf.dtype) for leaf in leaves]
+        if fits:
+            check_parts(content, like)
         to_device = methodcaller("to", leaves[0].device)
         moved, best = tree_map_only(Tensor, to_device, (content["leaves"], content["best"]))
         standing = Standing(
@@ -139,6 +141,21 @@ def load(path: Path, name: str, like: Standing) -> Standing:
     if not fits:
         raise BadSetting(f"{path} is not of this run: write run.force=true to start again")
     return standing
+
+
+def check_parts(content: dict[str, Any], like: Standing) -> None:
+    """Raise ValueError unless the sums, the best iterate and the table are such as `like` has, and
+    as its task measures."""
+    best, table = content["best"], content.get("table")
+    if content["totals"].keys() != like.totals.keys():
+        raise ValueError("it has other sums than the task")
+    if best and not (len(best) == 4 and type(best[0]) is float and type(best[1]) is int
+                     and best[2].shape == like.state.x.shape
+                     and best[3].shape == like.state.y.shape):  # fmt: skip
+        raise ValueError("its best iterate has another form")
+    shapes = [None if t is None else (t.shape, t.dtype) for t in (table, like.table)]
+    if shapes[0] != shapes[1]:
+        raise ValueError("its table has another form")
 
 
 def describe(error: Exception) -> str:

@@ -71,6 +71,26 @@ def create_anew(path: Path) -> BinaryIO:
                 raise
 
 
+def append_to(path: Path) -> BinaryIO:
+    """The file, made with its folder if it is not there, open to be read and to be added to.
+
+    Raises OSError, and BadSetting for a link: what is added would go into another's file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_links(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "a+b")
+
+
+def refuse_links(*paths: Path) -> None:
+    """Raise BadSetting if one of these is a link, by which files would be written elsewhere."""
+    for path in paths:
+        if path.is_symlink():
+            raise BadSetting(
+                f"{path} is a link, and what a run writes stays below run.root: remove it"
+            )
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the names of a folder's files are on disk."""
     number = os.open(folder, os.O_RDONLY)

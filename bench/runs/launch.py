@@ -58,7 +58,7 @@ RUN_SETTINGS: dict[str, Any] = {
     "target": (Finite | None, None),
     "device": (Literal["auto", "cpu", "cuda"], "auto"),
     "dtype": (Literal["float32", "float64"], "float32"),
-    "threads": (Count, 2),
+    "threads": (Annotated[Count, Field(le=1024)], 2),
     "compile": (Literal["auto"] | bool, "auto"),
     "lanes_gb": (Positive, 4.0),
     "checkpoint": (NonNegative, 10.0),

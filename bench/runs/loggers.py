@@ -1,5 +1,6 @@
 """Loggers, which get a run's rows besides its own history; one of them is Weights & Biases."""
 
+import configparser
 import netrc
 import os
 import shutil
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from bench.core.settings import BadSetting
 from bench.runs.better import Best, better_values, keep_best
 
 CALLS = "calls_total"  # of the oracle, whatever they were for
@@ -82,13 +84,14 @@ def wandb(
     mode: "auto" is online if there is a key, in WANDB_API_KEY or from `wandb login`, and the host
     answers within two seconds (W&B itself would wait for minutes), otherwise offline. Files go to
     <run folder>/wandb. If the network fails later, the run goes on: scripts/wandb_sync.sh sends
-    from the disk what was not sent.
+    from the disk what was not sent. Raises BadSetting where `refuse_local_settings` does.
     """
     import wandb as library
 
+    refuse_local_settings(Path())
     task, algorithm, key = about.name.split("/")
-    host = library.Settings().base_url
     if mode == "auto":
+        host = library.setup().settings.base_url  # that of WANDB_BASE_URL or the user's settings
         online = has_key(host) and answers(host)
         chosen: Literal["online", "offline"] = "online" if online else "offline"
     else:
@@ -128,7 +131,11 @@ def wandb(
             raise
         print(f"bench: W&B is not to be had ({error}); offline now", file=sys.stderr)
         chosen = "offline"
-        run = begin(chosen)
+        try:
+            run = begin(chosen)
+        except library.Error as again:  # its service may hold on to the run that it has refused
+            print(f"bench: nor offline ({again}); the run folder has all rows", file=sys.stderr)
+            return local(about)
     ways = better_values(task)
     best: dict[str, Best] = {}
 
@@ -266,6 +273,23 @@ def mirror(
             tell(f"not all was sent within {within:g} s")
 
     return Logger(row, close, keep)
+
+
+def refuse_local_settings(place: Path) -> None:
+    """Raise BadSetting if W&B's settings in the folder `place`, which may have come with what a
+    stranger wrote, name more than an entity and a project: a host would get the user's key."""
+    for file in (place / "wandb" / "settings", place / ".wandb" / "settings"):
+        found = configparser.ConfigParser(interpolation=None)
+        try:
+            found.read(file)
+            keys = sorted({key for part in found for key in found[part]} - {"entity", "project"})
+        except (configparser.Error, UnicodeDecodeError):
+            keys = ["what is not understood"]
+        if keys:
+            raise BadSetting(
+                f"logger=wandb: {file} sets {keys[0]}, and this folder may be a stranger's: remove "
+                "that line, and write it into ~/.config/wandb/settings if it is yours"
+            )
 
 
 def has_key(url: str) -> bool:

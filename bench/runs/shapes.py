@@ -23,6 +23,11 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def is_device(value: Any) -> bool:
+    """Whether a value names a kind of device on which runs are made."""
+    return value in ("cpu", "cuda")
+
+
 def is_optional_text(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
@@ -127,7 +132,7 @@ ENVIRONMENT: dict[str, Fits] = {
     "cpu": is_optional_text,
     "cpu_capability": is_optional_text,
     "gpu": is_optional_text,
-    "device": is_text,
+    "device": is_device,
     "threads": is_number_of_threads,
     "data": is_text_table,
     "compile": is_flag,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
 from bench.runs import stop
+from bench.runs.files import append_to
 from bench.runs.folder import LOST, RunFolder, RunState, reason_of
 from bench.runs.importing import import_torch
 from bench.runs.lock import Busy
@@ -107,7 +108,7 @@ def make_job(job: Job) -> None:
                 make_lanes(job.all)
             else:
                 make_one(job)
-    except OSError as error:  # the log or a note cannot be written, as on a full disk
+    except (OSError, BadSetting) as error:  # the log or a note cannot be written, as on a full disk
         print(f"bench: {reason_of(error)}", file=sys.stderr)
         for each in job.all:
             each.write_note("failed", reason_of(error))
@@ -218,8 +219,7 @@ def redirect_output(log: Path | None) -> Iterator[None]:
     if log is None:
         yield
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file, restore_descriptor(1), restore_descriptor(2):
+    with append_to(log) as file, restore_descriptor(1), restore_descriptor(2):
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         yield

@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.core.settings import BadSetting, build, check_settings, expand
 from bench.runs import exit_codes, stop
 from bench.runs.environment import cores
-from bench.runs.files import write_json, write_whole
+from bench.runs.files import refuse_links, write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import describe_change, earlier_end, place, resolve
 from bench.runs.loggers import set_labels, tell_offline
@@ -80,6 +80,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     if all(outcome is not None and outcome.status == "refused" for outcome in ends.values()):
         return exit_codes.REFUSED
 
+    refuse_links(folder.parent)
     if folder.exists():  # another sweep was started in the same second
         folder = folder.with_name(f"{folder.name}-{os.getpid()}")
     notes = folder / "notes"
@@ -139,9 +140,15 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
             if slow:
                 launcher.launch(list(slow), folder, report_end)
     finally:
-        outcomes = [ends[run.number] or outcome_of(run, jobs[run.number]) for run in runs]
+        outcomes = [
+            ends[run.number] or outcome_of(run, jobs[run.number].with_start(begun)) for run in runs
+        ]
         print_table(outcomes, folder)
-        made = [Made(settings[run.number], run.folder) for run in runs if run.folder is not None]
+        made = [
+            Made(settings[run.number], run.folder)
+            for run, outcome in zip(runs, outcomes, strict=True)
+            if run.folder is not None and outcome.status != "lost"  # it may have older values
+        ]
         print_closing(made, folder)
         tell_offline([run.folder.path for run in runs if run.folder is not None])
         shutil.rmtree(notes, ignore_errors=True)

@@ -21,6 +21,7 @@ from bench.core.settings import (
 )
 from bench.runs import lock
 from bench.runs.better import better
+from bench.runs.files import refuse_links, write_whole
 from bench.runs.launch import place, resolve
 from bench.runs.name import hash_of, meaning_of
 from bench.sweeps.composing import Composer
@@ -72,10 +73,11 @@ def run_search(compose: Composer, space: Space, master: DictConfig) -> int:
     meaning = [[meaning_of(config) for config in corners], searched, rest, aim]
     top = expand(str(master.hydra.sweep.dir), "run.root").parent
     folder = top / f"optuna-{hash_of({'search': meaning})}"
+    refuse_links(top, folder, folder / "notes")
     with lock.hold(folder):
         if corners[0]["run"]["force"]:
             (folder / JOURNAL).unlink(missing_ok=True)
-        OmegaConf.save(master, folder / "multirun.yaml")
+        write_whole(folder / "multirun.yaml", OmegaConf.to_yaml(master))
         search = Search(compose, space, settings, launcher, folder, aim, corners[0])
         search.begun = (folder / "multirun.yaml").stat().st_mtime_ns
         search.open()

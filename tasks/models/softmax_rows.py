@@ -1,8 +1,8 @@
 """softmax_rows.c, which reads each row of features once: compiled on first use, as operators.
 
 A gradient by torch's own products, or by JAX's, passes over the features twice; here it is once. A
-C compiler makes a library of the file in the user's cache, in half a second; without one
-`linear.py` does the same in torch.
+C compiler makes a library of the file in half a second, which is kept in a folder of the user's
+cache that holds no data; without a compiler `linear.py` does the same in torch.
 
 torch.func.vmap over weights stacks the lanes' columns, so that rows that all lanes share are read
 once for all of them. torch.compile takes the operators as they are.
@@ -14,6 +14,7 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -77,16 +78,25 @@ def load(compiler: list[str]) -> Callable[..., int]:
     made_of = repr([platform.machine(), *command]).encode() + SOURCE.read_bytes()
     key = hashlib.blake2b(made_of, digest_size=10).hexdigest()
     try:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(cache) / "bilevel-bench"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(folder)
+        folder = own_folder()
     except (OSError, RuntimeError):  # no home, or no room: it is made for this process alone
         with tempfile.TemporaryDirectory() as own:
             return function_of(build(command, Path(own) / f"{key}.so"))
     path = folder / f"softmax_rows-{key}.so"
     return function_of(path if path.is_file() else build(command, path))
+
+
+def own_folder() -> Path:
+    """The folder of the libraries, which nobody else may write, as what it holds is run. Data sets,
+    which people pass on, are elsewhere. Raises OSError, or RuntimeError where there is no home."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache) / "bilevel-bench-compiled"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    strange = found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode)
+    if strange or found.st_mode & 0o022 or not os.access(folder, os.W_OK):
+        raise PermissionError(folder)
+    return folder
 
 
 def build(command: list[str], path: Path) -> Path:

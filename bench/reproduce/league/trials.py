@@ -26,6 +26,7 @@ from bench.reproduce.league.rules import (
 from bench.reproduce.league.targets import TaskTargets, context_of
 from bench.reproduce.schema import StrictModel
 from bench.runs import machine
+from bench.runs.files import append_to
 from bench.runs.folder import reason_of
 from bench.runs.name import describe_node, hash_of
 
@@ -175,8 +176,7 @@ def read_progress(file: Path) -> Progress:
 
 def add_line(file: Path, line: str) -> None:
     """Add a line to a file of rows, after one that was cut short if there is such a one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+b") as out:
+    with append_to(file) as out:
         if out.tell():
             out.seek(-1, 2)
             if out.read(1) != b"\n":
