@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bench.core.settings import BadSetting
 from bench.reproduce import records, statistics, tables
 from bench.reproduce.claim_kinds import describe_author, describe_cause
+from bench.reproduce.claims import Verdict
 from bench.reproduce.coverage import coverage_sentence
 from bench.reproduce.places import readable
 from bench.reproduce.power import claim_seeds
@@ -16,6 +17,9 @@ from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import VARIANTS, Budget
 from bench.reproduce.specs import Artifact, Book, ScaleName
 from bench.reproduce.totals import MARKDOWN, count_verdicts, phrase_authors, total_sentences
+
+DECIDED = ("holds", "fails")
+WEAK = "†"  # marks a verdict that a stricter level would leave open
 
 
 class Finding(NamedTuple):
@@ -126,7 +130,7 @@ def errors_sentence(found: Iterable[Finding]) -> str:
     """How many verdicts may be wrong, in two or three sentences; empty if no claim was tested."""
     listed = list(found)
     tested = [
-        (claim.verdict.word in ("holds", "fails"), claim.verdict.p, looks_at(entry, key))
+        (claim.verdict, claim.verdict.p, looks_at(entry, key))
         for entry in listed
         for group in entry.verdicts.values()
         for key, claim in group.items()
@@ -137,18 +141,31 @@ def errors_sentence(found: Iterable[Finding]) -> str:
     standing = statistics.discoveries([p for _, p, _ in tested])
     wrong = statistics.RATE * sum(looks for _, _, looks in tested)
     again = sum(len(entry.record.looks) > 1 for entry in listed)
-    shared = sum(decided and p <= 2 * statistics.RATE / looks for decided, p, looks in tested)
-    verdicts = sum(decided for decided, _, _ in tested)
+    decided = [(verdict, looks) for verdict, _, looks in tested if verdict.word in DECIDED]
+    shared = sum(not is_weak(verdict, looks) for verdict, looks in decided)
+    verdicts = len(decided)
     added = (
         f" Seeds were added to {again} of the records after their claims had been judged, and each "
         "judgement may err; with the level divided among a record's judgements (Bonferroni) "
-        f"{shared} verdicts stand."
+        f"{shared} verdicts stand, and the others are marked with {WEAK}."
     )
     return (
         f"Of {len(tested)} tested claims {verdicts} have a verdict, of which at most {wrong:.0f} "
         f"are expected to be wrong.{added if again else ''} At a false discovery rate of 5% "
         f"(Benjamini and Hochberg) {standing} verdicts stand together."
     )
+
+
+def is_weak(verdict: Verdict, looks: int) -> bool:
+    """Whether a claim that holds or fails would be open with the level divided among so many
+    judgements."""
+    level = 2 * statistics.RATE / looks  # two-sided
+    return verdict.word in DECIDED and verdict.p is not None and verdict.p > level
+
+
+def marked(verdict: Verdict, looks: int) -> str:
+    """The verdict in words, with a mark if it is weak."""
+    return f"{verdict.text} {WEAK}" if is_weak(verdict, looks) else verdict.text
 
 
 def looks_at(entry: Finding, claim: str) -> int:
@@ -193,11 +210,11 @@ def failure_line(artifact: str, variant: str, entry: records.ClaimRecord) -> str
     )
 
 
-def verdict_cell(entry: records.ClaimRecord | None) -> str:
+def verdict_cell(entry: records.ClaimRecord | None, looks: int) -> str:
     """The verdict, bold if the claim fails; a dot where the variant does not have the claim."""
     if entry is None:
         return "·"
-    text = entry.verdict.text
+    text = marked(entry.verdict, looks)
     return f"**{text}**" if entry.verdict.word == "fails" else text
 
 
@@ -205,7 +222,8 @@ def finding_rows(entry: Finding) -> Iterator[list[str]]:
     """The cells of each claim: artifact, budget and n, scale, claim, author, verdicts."""
     for key in dict.fromkeys(key for group in entry.verdicts.values() for key in group):
         claims = {v: group[key] for v, group in entry.verdicts.items() if key in group}
-        cells = [verdict_cell(claims.get(variant)) for variant in VARIANTS]
+        looks = looks_at(entry, key)
+        cells = [verdict_cell(claims.get(variant), looks) for variant in VARIANTS]
         n = max(len(part.values) for claim in claims.values() for part in claim.parts)
         claim = next(iter(claims.values())).claim
         where = [f"`{entry.artifact.id}`", f"{entry.budget}, {n}", entry.scale]
