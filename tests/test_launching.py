@@ -15,6 +15,7 @@ import torch
 from hydra import compose, initialize_config_module
 
 import bench.core.loop
+from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, first
 from bench.core.settings import BadSetting
 from bench.core.task import Context, Ledger, Report, Task
@@ -896,3 +897,9 @@ def test_what_the_machine_does_is_no_failure_of_the_run(
     with pytest.raises(type(error)):
         perform(config, quiet=True)
     assert place(config).status_note().get("status") == note
+
+
+@pytest.mark.parametrize("kind", [Task, Algorithm])
+def test_a_function_that_makes_something_else_is_told(kind: type) -> None:
+    with pytest.raises(BadSetting, match=rf"^task: .* returns NoneType, not {kind.__name__}"):
+        opening.of_kind(kind, None, "task")

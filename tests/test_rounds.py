@@ -268,6 +268,20 @@ def test_a_row() -> None:
     assert {type(end[key]) for key in ("height", "regret", "info/seen")} == {float}
 
 
+@pytest.mark.parametrize("name", ["step", "seconds", "cpu_seconds"])
+def test_what_a_task_measures_has_no_name_of_a_rows_own(name: str) -> None:
+    task = replace(counting(), evaluate=lambda x, y, step: {"height": y.sum(), name: x.sum()})
+    with pytest.raises(BadSetting, match=f"^task: evaluate gives {name}, which is a row's own"):
+        row(task, first(task, COUNTS, 0))
+
+
+@pytest.mark.parametrize("start", [(math.nan, 1.0), (1.0, math.inf)])
+def test_a_start_that_is_not_finite_is_refused(start: tuple[float, float]) -> None:
+    task = replace(counting(), init=lambda rng: tuple(pair(*start)))
+    with pytest.raises(BadSetting, match=r"^task: x or y starts at what is not finite"):
+        first(task, COUNTS, 0)
+
+
 def test_a_tally_sees_each_round_before_its_step() -> None:
     """x_t and y_t are then those chosen before f_t and g_t were seen; there are two sums."""
     seen: list[tuple[float, float, int]] = []

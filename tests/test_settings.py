@@ -243,7 +243,7 @@ def test_nodes_that_are_refused() -> None:
             whole | {"inn": 1},
             "task.inn=1: no such setting; did you mean inner? there is inner, kind, many, rate",
         ),
-        (whole | {"inner": 3}, "task.inner=3: input should be "),
+        (whole | {"inner": 3}, "task.inner=3: it is a group of settings"),
     ):  # fmt: skip
         assert refusal(given).startswith(said), said
 
@@ -339,3 +339,19 @@ def test_a_whole_number_may_be_written_as_a_power() -> None:
         validate({"steps": (Count, ...)}, {"steps": 1.5}, "run")
     with pytest.raises(BadSetting, match=r"less than or equal to 9007199254740992"):
         validate({"steps": (Count, ...)}, {"steps": 1e300}, "run")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (Literal["auto"] | bool, "maybe", "run.x=maybe: input should be 'auto' or a valid boolean"),
+        (Count | None, "y", "run.x=y: input should be a valid integer"),
+        (dict[str, int], {"a": "b"}, "run.x.a=b: input should be a valid integer"),
+        (dict[str, int], "y", "run.x=y: it is a group of settings: write run.x.NAME="),
+    ],
+)
+def test_a_value_of_no_type_is_told_by_the_settings_name(kind: Any, value: Any, said: str) -> None:
+    """The types of a union are in one line, and are no part of the name."""
+    with pytest.raises(BadSetting) as raised:
+        validate({"x": (kind, ...)}, {"x": value}, "run")
+    assert str(raised.value).startswith(said)

@@ -1,6 +1,7 @@
 """`bench.solve`: losses, data, starts and sets in a caller's own form."""
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -281,7 +282,9 @@ def test_a_single_level_with_data() -> None:
 
 
 def test_sets_hold_x_and_y() -> None:
-    found = solve(upper, lower, zeros(2), zeros(2), **QUICK, x_in=box(-0.5, 0.5), y_in=box(0, 0.3))
+    sets = {"x_in": box(-0.5, 0.5), "y_in": box(0, 0.3)}
+    with pytest.warns(UserWarning, match="y ends where y_in holds it back"):
+        found = solve(upper, lower, zeros(2), zeros(2), **QUICK, **sets)
     assert found.x.tolist() == [0.5, 0.5]
     assert found.y.tolist() == [0.3, 0.3]
     assert found.calls["project"] == 40 + 40 * 10
@@ -427,7 +430,7 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
     ),
     "lmo only": (
         call(x0=zeros(3), y0=zeros(3), x_in=TREE),
-        "x_in: this set has no projection, which bome needs; methods without: ",
+        "x_in: this set has no projection, which bome needs, as all for such a problem do",
     ),
     "y lmo only": (call(y0=zeros(3), y_in=TREE), "y_in: this set has no projection.*"),
     "no set": (
@@ -531,3 +534,47 @@ def test_a_method_without_step_sizes_is_told_of_none() -> None:
     with pytest.raises(Diverged) as raised:
         solve(loss, None, zeros(1), method="fw", steps=2, L=1.0, diameter=2.0, x_in=box(0, 1))
     assert "than" not in str(raised.value)
+
+
+def test_a_y_inside_of_its_set_is_no_warning() -> None:
+    solve(upper, lower, zeros(2), zeros(2), **QUICK, y_in=box(-5, 5))
+    first_order = {"method": "f2sa", "steps": 5, "outer_lr": 0.01, "inner_lr": 0.01}
+    solve(upper, lower, zeros(2), zeros(2), **first_order, y_in=box(0, 0.001))
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ((upper, lambda x, y: lower(x, y.detach())), "lower: does not depend on y"),
+        ((upper, lambda x, y: x.square().sum()), "lower: does not depend on y"),
+        ((lambda x, y: upper(x, y).detach(), lower), "upper: depends on neither x nor y"),
+    ],
+)
+def test_a_loss_without_a_derivative_is_refused(losses: Any, said: str) -> None:
+    """x would stay at its start without a word."""
+    with pytest.raises(BadSetting, match=said):
+        solve(*losses, zeros(2), zeros(2), **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seed": "a"}, "seed=a: write an integer of at least 0"),
+        ({"seed": -1}, "seed=-1: write an integer of at least 0"),
+        ({"steps": True}, "steps=True: write an integer of at least 1"),
+        ({"seconds": -1}, "seconds=-1: write a number above 0"),
+        ({"seconds": "a"}, "seconds=a: write a number above 0"),
+        ({"batch": 5, "method": "stocbio", "eta": 0.1}, "batch=5: there are no data"),
+        ({"lr": 0.1}, "lr=0.1: no such setting; write outer_lr;"),
+    ],
+)
+def test_what_solve_is_told_beside_losses_is_looked_at(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadSetting, match=re.escape(said)):
+        solve(upper, lower, zeros(2), zeros(2), **QUICK | given)
+
+
+@pytest.mark.parametrize("name", ["x0", "y0"])
+def test_a_start_that_is_no_number_is_told(name: str) -> None:
+    starts = {"x0": zeros(2), "y0": zeros(2)} | {name: torch.full((2,), math.nan).double()}
+    with pytest.raises(BadSetting, match=f"{name}: is not finite everywhere"):
+        solve(upper, lower, **starts, **QUICK)

@@ -242,6 +242,12 @@ def test_one_run_of_a_sweep_outside_the_main_thread(main: Main, tmp_path: Path) 
     assert (tmp_path / "note.json").read_text() == ""
 
 
+def test_a_refused_setting_of_a_sweep_is_named_once(main: Main) -> None:  # noqa: F811
+    said = main(*QUICK, "algorithm.outer_lr=-1,-2")
+    assert said.code == 2
+    assert said.err.startswith("bench: algorithm.outer_lr=-1: input should be greater than 0\n")
+
+
 def test_a_forced_run_that_died_is_lost_though_an_older_one_is_done(
     main: Main,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

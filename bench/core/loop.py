@@ -48,6 +48,8 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     method's own start does."""
     check_fit(task, algorithm)
     given: tuple[Any, ...] = task.init(generator(seed, "init"))
+    if not all(start.isfinite().all() for start in given):
+        raise BadSetting("task: x or y starts at what is not finite; look at the task's init")
     if algorithm.on_stream:
         given = (*given, task.stream)
     state = algorithm.init(*given)
@@ -374,6 +376,8 @@ def row(task: Task, s: Standing) -> dict[str, Any]:
     """One measurement: step, wall and CPU seconds, metrics, totals of the tally, calls/* and
     samples/* since the start, info/* of the last step."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
+    if taken := sorted(metrics.keys() & {"step", "seconds", "cpu_seconds"}):
+        raise BadSetting(f"task: evaluate gives {taken[0]}, which is a row's own; rename it")
     if task.ledger is not None and s.table is not None:
         metrics = metrics | task.ledger.read(s.table)
     return {

@@ -180,11 +180,19 @@ def validate(
         # through JSON, where lists may be tuples and nothing else is converted
         return model.model_validate_json(json.dumps(values)).model_dump()
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join([path, *map(str, first["loc"])]).lstrip(".")
+        first, *others = error.errors()
+        loc, message = first["loc"], first["msg"][0].lower() + first["msg"][1:]
+        if len(loc) == 2 and isinstance(loc[1], str) and not isinstance(values[str(loc[0])], dict):
+            # one of several types, each of which has an error of its own
+            also = [
+                e["msg"].removeprefix("Input should be ") for e in others if e["loc"][0] == loc[0]
+            ]
+            loc, message = loc[:1], " or ".join([message, *also])
+        where = ".".join([path, *map(str, loc)]).lstrip(".")
+        if message.endswith(("an object", "a dictionary", "a valid dictionary")):
+            message = f"it is a group of settings: write {where}.NAME=..., as in its file of conf/"
         if first["type"] == "missing":
             raise BadSetting(f"{where} is not set: write {where}=...") from None
-        message = first["msg"][0].lower() + first["msg"][1:]
         value = json.dumps(first["input"]).strip('"')
         raise BadSetting(f"{where}={value}: {message}") from None
 
@@ -211,7 +219,7 @@ def current_spelling(path: str, known: Iterable[str] = ("outer_lr",)) -> str | N
     if last == "lr" and group.endswith((".outer", ".lower")):
         return f"{group}_lr"
     if last == "lr" and "outer_lr" in known:
-        return f"{group}.outer_lr"
+        return f"{group}.outer_lr".lstrip(".")
     return None
 
 

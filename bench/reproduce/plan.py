@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from bench.reproduce.points import Point, format_override, points
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Select, Spec, Value
 from bench.runs import name as naming
+from bench.runs import shapes
 from bench.runs.files import read_json, refuse_links, write_sealed_json
 from bench.runs.folder import RunFolder
 
@@ -168,18 +168,6 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     return float(value) if value is not None and abs(value) <= LARGEST else float("inf")
 
 
-def check_names(kept: dict[str, Any]) -> None:
-    """Raise ValueError unless all that is kept are names of runs, by fingerprint and by run."""
-    for names in kept.values():
-        if not (isinstance(names, dict) and all(map(is_run_name, names.values()))):
-            raise ValueError("it has what is no name of a run")
-
-
-def is_run_name(value: Any) -> bool:
-    """Whether a value is a run's name: task/algorithm/hash."""
-    return isinstance(value, str) and re.fullmatch(r"\w+/\w+/[0-9a-f]{10}", value) is not None
-
-
 class Names:
     """The names of runs, and their configurations.
 
@@ -197,7 +185,9 @@ class Names:
         self.known: dict[str, str] = {}
         if not self.file.parent.is_symlink():
             with suppress(OSError, BadSetting):  # what is not there, or damaged, is found again
-                self.known = read_json(self.file, check=check_names).get(self.fingerprint, {})
+                self.known = read_json(self.file, check=shapes.check_names).get(
+                    self.fingerprint, {}
+                )
 
     def get(self, point: Point, seed: int) -> str | None:
         """The run's name: task/algorithm/hash; None if it has not been composed yet."""

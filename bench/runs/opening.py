@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from bench.runs import checkpoint, machine
 from bench.runs.better import better, better_values
 from bench.runs.folder import RunFolder
 
+T = TypeVar("T")
 LONG = 50_000  # steps: a compiled one takes .1 ms less or better, and compiling takes 3 to 10 s
 BuildTask = Callable[[dict[str, Any], Context], Task]  # from a task's settings and its context
 
@@ -121,8 +122,8 @@ def build_run(
     """
     try:
         context = context_of(config, device)
-        algorithm: Algorithm = build(config["algorithm"])
-        task = build_task(config["task"], context)
+        algorithm: Algorithm = of_kind(Algorithm, build(config["algorithm"]), "algorithm")
+        task = of_kind(Task, build_task(config["task"], context), "task")
         start = first(task, algorithm, config["seed"])
         if task.stream is not None:  # which refuses a step beyond its end
             Draw(task, config["seed"], config["run"]["steps"] - 1).g(None)
@@ -139,6 +140,15 @@ def build_run(
         check_data(folder, old, task)
         start = checkpoint.load(folder.checkpoint, folder.name, start)
     return OpenRun(config, folder, task, algorithm, start, old, until, device, compiles)
+
+
+def of_kind(kind: type[T], made: Any, name: str) -> T:
+    """What a function of a task or a method has made; raises BadSetting if that is something else,
+    as where its `return` is missing."""
+    if not isinstance(made, kind):
+        found = type(made).__name__
+        raise BadSetting(f"{name}: its function returns {found}, not {kind.__name__}: end it so")
+    return made
 
 
 def is_compiled(run: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ A function raises ValueError, in a few words, if what was read from a file is of
 key that is absent, as in older files, is not missed here.
 """
 
+import re
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -196,3 +197,15 @@ def check_config(found: Any, keys: Set[str] = frozenset()) -> None:
     for key in sorted(keys - set(found)):
         raise ValueError(f"it has no {key}")
     check_fields(found, CONFIG)
+
+
+def check_names(kept: dict[str, Any]) -> None:
+    """Raise ValueError unless all that is kept are names of runs, by fingerprint and by run."""
+    for names in kept.values():
+        if not (isinstance(names, dict) and all(map(is_run_name, names.values()))):
+            raise ValueError("it has what is no name of a run")
+
+
+def is_run_name(value: Any) -> bool:
+    """Whether a value is a run's name: task/algorithm/hash."""
+    return isinstance(value, str) and re.fullmatch(r"\w+/\w+/[0-9a-f]{10}", value) is not None

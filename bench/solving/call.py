@@ -1,10 +1,16 @@
 """`solve`: a method of the suite on losses of the caller's own."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from bench.core.algorithm import Algorithm, Moment
+from bench.core.draw import Draw, generator
 from bench.core.loop import Diverged, Standing, run
+from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Task
 from bench.runs.machine import clock
@@ -58,7 +64,8 @@ def solve(
     brought to x0's device and keep their dtype; what a loss closes over is yours to move.
 
     x_in, y_in: sets such as `bench.box(0, 1)` or `bench.l2_ball(1)`, in which x and y stay; of
-    trees, one set for all tensors together, or a tree of sets in the same form.
+    trees, one set for all tensors together, or a tree of sets in the same form. Methods with second
+    derivatives take y for unconstrained: where y_in holds y back in the end, `solve` warns.
 
     steps: of x. seed: names the batches. every: steps between rows of the history. evaluate(x, y):
     a dict of further numbers for each row, neither timed nor counted, with y=None where there is no
@@ -67,9 +74,11 @@ def solve(
 
     Raises BadSetting, in one line that says what to write instead, and Diverged.
     """
-    for key, value in {"steps": steps, "every": every}.items():
-        if not isinstance(value, int) or value < 1:
-            raise BadSetting(f"{key}={value}: write an integer of at least 1")
+    for key, value, least in (("steps", steps, 1), ("every", every, 1), ("seed", seed, 0)):
+        if type(value) is not int or value < least:
+            raise BadSetting(f"{key}={value}: write an integer of at least {least}")
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+        raise BadSetting(f"seconds={seconds}: write a number above 0")
     name, algorithm, whole = methods.chosen(method, settings, steps)
     check_kind(name, algorithm, lower, y0)
     if x0 is None:
@@ -79,6 +88,9 @@ def solve(
         minimax=algorithm.kind == "minimax", seed=seed,
     )  # fmt: skip
     check_set(name, algorithm, posed.task)
+    if settings.get("batch") is not None and upper_data is None and lower_data is None:
+        raise BadSetting(f"batch={settings['batch']}: there are no data; leave it out")
+    check_losses(algorithm, posed.task, seed)
     history: list[dict[str, float]] = []
     screen = Screen(name, steps, 0, posed.task.metric, shown=progress)
 
@@ -102,6 +114,12 @@ def solve(
             said = ", ".join(f"{key}={value}" for key, value in sizes.items())
             hint = f"; try smaller step sizes than {said}" if said else ""
             raise Diverged(f"{error}{hint}") from None
+    if y_in is not None and not algorithm.first_order and is_held(posed.task, end, seed):
+        warnings.warn(
+            "y ends where y_in holds it back: the hypergradient of this method is that of a y "
+            "without y_in, so that x need not be a solution",
+            stacklevel=2,
+        )
     x, y = posed.x.keep(end.state.x), None
     if posed.y is not None:
         y = posed.y.keep(end.state.y)
@@ -118,6 +136,47 @@ def solve(
         settings=whole,
         seed=seed,
     )
+
+
+def check_losses(algorithm: Algorithm, task: Task, seed: int) -> None:
+    """Raise BadSetting if x or y starts at what is not finite, or if a loss that the method
+    differentiates does not depend on what it is differentiated in, as behind a .detach()."""
+    x, y = task.init(generator(seed, "init"))
+    for key, start in {"x0": x, "y0": y}.items():
+        if not start.isfinite().all():
+            raise BadSetting(f"{key}: is not finite everywhere")
+    cost = algorithm.cost_at(Moment())
+    draw = Draw(task, seed, 0)
+    x, y = x.requires_grad_(), y.requires_grad_()
+    with torch.enable_grad():
+        asked = dict.fromkeys(("grad_f", "grad_g"), 1) if cost is None else cost.calls
+        lower = task.lower(x, y, draw.g(None)) if task.lower and asked["grad_g"] else None
+        upper = task.upper(x, y, draw.f(None)) if asked["grad_f"] else None
+    if lower is not None and not depends(lower, y):
+        raise BadSetting("lower: does not depend on y; is there a .detach() in it?")
+    if upper is not None and not (depends(upper, x) or depends(upper, y)):
+        raise BadSetting("upper: depends on neither x nor y; is there a .detach() in it?")
+
+
+def depends(value: Tensor, on: Tensor) -> bool:
+    """Whether autograd finds a way from a value to a leaf."""
+    if not value.requires_grad:
+        return False
+    (found,) = torch.autograd.grad(value, on, retain_graph=True, allow_unused=True)
+    return found is not None
+
+
+def is_held(task: Task, end: Standing, seed: int) -> bool:
+    """Whether the set of y keeps the end's y from a step down g."""
+    x, y = end.state.x, end.state.y
+    with torch.no_grad():
+        slope = Oracle(task).g_y(x, y, Draw(task, seed, 0).g(None))
+        size = float(slope.norm())
+        if task.lower_feasible.project is None or size == 0:
+            return False
+        stepped = y - 1e-3 * (1 + float(y.norm())) / size * slope
+        moved = float((task.lower_feasible.project(stepped) - stepped).norm())
+    return moved > 1e-6 * (1 + float(y.norm()))
 
 
 def check_kind(method: str, algorithm: Algorithm, lower: Losses | None, y0: Any) -> None:
@@ -150,9 +209,8 @@ def check_set(method: str, algorithm: Algorithm, task: Task) -> None:
         )
     if not by_lmo and task.feasible.project is None and task.feasible.lmo is not None:
         fitting = ", ".join(n for n in methods.suiting(algorithm.kind) if uses_lmo(n))
-        raise BadSetting(
-            f"x_in: this set has no projection, which {method} needs; methods without: {fitting}"
-        )
+        others = f"; methods without: {fitting}" if fitting else ", as all for such a problem do"
+        raise BadSetting(f"x_in: this set has no projection, which {method} needs{others}")
 
 
 def uses_lmo(name: str) -> bool:

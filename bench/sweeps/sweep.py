@@ -76,7 +76,9 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
     skip_repeated(runs, ends)
     for number, outcome in ends.items():
         if outcome is not None and outcome.status == "refused":
-            print(f"bench: {runs[number].words}: {outcome.reason}", file=sys.stderr)
+            words, reason = runs[number].words, outcome.reason or ""
+            told = reason if reason.startswith(words) else f"{words}: {reason}"
+            print(f"bench: {told}", file=sys.stderr)
     if all(outcome is not None and outcome.status == "refused" for outcome in ends.values()):
         return exit_codes.REFUSED
 
