@@ -69,6 +69,19 @@ def test_states(
     assert state("X", tmp_path, download) == DataState("X", word, damaged, advice)
 
 
+def test_archives_that_nobody_has_unpacked_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are what scripts/import_data.py begins with: nothing is to be deleted."""
+    monkeypatch.setitem(CATALOGUE, "X", DataSet("place", broken, None))
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "images.tar.xz").touch()
+    packed = DataState("X", "absent: its archives are not unpacked", False, IMPORT)
+    assert state("X", tmp_path, False) == packed
+    (tmp_path / "place" / "images").mkdir()
+    assert state("X", tmp_path, False).damaged
+
+
 @pytest.mark.parametrize("error", [BadSetting("x"), OSError("x"), ValueError("x")])
 def test_whatever_a_check_finds_is_told(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -85,6 +85,13 @@ def test_settings_over_their_seeds_the_best_first(tmp_path: Path) -> None:
     assert [row.settings["lr"] for row in seconds] == ["a", "c", "b"]  # in the sweep's order
 
 
+def test_a_run_that_two_trials_share_counts_once(tmp_path: Path) -> None:
+    """A search over few values comes back to some: one run is no two seeds."""
+    run = made(tmp_path, 3.0, lr="a", seed=0)
+    ((row,),) = gather([run, run, run]).values()
+    assert (row.runs, row.values) == (1, (3.0,))
+
+
 @pytest.mark.parametrize(
     ("values", "shown"),
     [((), "-"), ((0.123456,), "0.1235"), ((1.0, 3.0), "2 ± 1.4"), ((2.0, 2.0), "2 ± 0")],

@@ -14,7 +14,8 @@ from tests.conftest import ROOT
 ROOMS = ("core", "numerics", "compiled", "runs", "solving", "contract", "sweeps", "reproduce")
 TOP = ("bench", "tests", "scripts")
 PACKAGES = ("bench", "tasks", "algorithms")
-AUTHORS = {"bench.core", "bench.numerics"}  # what tasks and methods may import of bench
+# what tasks and methods may import of bench; `bench` itself is what it offers to packages
+AUTHORS = {"bench", "bench.core", "bench.numerics"}
 LEAVES = {"bench.about", "bench.hydra_parts", "bench.search_path"}
 # they import nothing of ours; anyone may import them
 

@@ -374,7 +374,8 @@ def measure_selection(task: Task, best: Best | None, values: Mapping[str, Any]) 
 
 def row(task: Task, s: Standing) -> dict[str, Any]:
     """One measurement: step, wall and CPU seconds, metrics, totals of the tally, calls/* and
-    samples/* since the start, info/* of the last step."""
+    samples/* since the start, info/* of the last step. Raises BadSetting for a metric of these
+    names."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     if taken := sorted(metrics.keys() & {"step", "seconds", "cpu_seconds"}):
         raise BadSetting(f"task: evaluate gives {taken[0]}, which is a row's own; rename it")

@@ -96,17 +96,17 @@ def gather(made: Sequence[Made], asked: tuple[str, Way] | None = None) -> dict[K
         if summary is not None:
             ends[each.folder.path] = summary
             metrics.setdefault(each.task, asked[0] if asked else metric_of(summary))
-    groups: dict[Kind, dict[tuple[str, ...], list[Made]]] = {}
+    groups: dict[Kind, dict[tuple[str, ...], dict[Path, Made]]] = {}  # a run counts once
     for each in made:
         end = ends.get(each.folder.path)
         metric = metrics.get(each.task) if end is None or asked else metric_of(end)
         if metric is not None:  # some run of the task has ended
             setting = tuple(f"{key}={value}" for key, value in each.setting.items())
             kind = Kind(each.task, metric, asked[1] if asked else better(each.task, metric))
-            groups.setdefault(kind, {}).setdefault(setting, []).append(each)
+            groups.setdefault(kind, {}).setdefault(setting, {})[each.folder.path] = each
     found = {}
     for kind, settings in groups.items():
-        rows = [row_of(own, ends, kind.metric) for own in settings.values()]
+        rows = [row_of(list(own.values()), ends, kind.metric) for own in settings.values()]
         sign = {"higher": -1.0, "lower": 1.0, "neither": 0.0}[kind.good]
         found[kind] = sorted(rows, key=partial(rank, sign=sign))
     return found

@@ -64,11 +64,19 @@ def state(name: str, root: Path, download: bool) -> DataState:
             )
     if not target.exists():
         return DataState(name, "absent", False, _advice(kept, not download))
+    if is_packed(target):
+        return DataState(name, "absent: its archives are not unpacked", False, _advice(kept, False))
     try:
         kept.check(target)
     except (BadSetting, OSError, ValueError) as error:
         return DataState(name, f"damaged: {error}", True, f"delete {target}; {_advice(kept, True)}")
     return DataState(name, "whole", False, "")
+
+
+def is_packed(target: Path) -> bool:
+    """Whether a folder has archives and no folder that came out of one."""
+    inside = list(target.iterdir()) if target.is_dir() else []
+    return any(".tar" in path.suffixes for path in inside) and not any(p.is_dir() for p in inside)
 
 
 def _advice(kept: DataSet, may_download: bool) -> str:
