@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,6 +94,17 @@ def log_of_skewed(rng: Generator, n: int) -> Values:
     """The logarithm of the ratio of two such values, as `log: true` compares them."""
     a, b = np.exp(1.2 * rng.normal(size=(2, n)))
     return np.array([log_ratio(x, y) for x, y in zip(a, b)])
+
+
+def collapsing(rng: Generator, n: int) -> Values:
+    """A difference with small noise that is far off in a fifth of the runs, which collapse; its
+    mean is taken from it."""
+    return 0.1 * rng.normal(size=n) + (rng.random(n) < 0.2) - 0.2
+
+
+def collapsing_about_median(rng: Generator, n: int) -> Values:
+    """The same, from which its median is taken: the point below which 5/8 of the others lie."""
+    return 0.1 * (rng.normal(size=n) - NormalDist().inv_cdf(0.625)) + (rng.random(n) < 0.2)
 
 
 def diverging(rng: Generator, n: int) -> Values:
@@ -203,6 +215,10 @@ CASES = (
     Case("above, below, order", "log-normal, with log", log_of_skewed),
     Case("above, below, order", "log-normal, with median", skewed_about_median, median=True),
     Case("above, below, order", "log-normal, with neither", skewed, promised=False),
+    Case("above, below, order", "a fifth of the runs collapse, with median",
+         collapsing_about_median, median=True),
+    Case("above, below, order", "a fifth of the runs collapse, without", collapsing,
+         promised=False),
     Case("between", "normal", normal, high=WIDE),
     Case("close, within_published", "normal", normal, high=WIDE),
     Case("close, within_published", "coarse, with ties", coarse, high=WIDE),
