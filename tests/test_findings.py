@@ -118,6 +118,19 @@ def test_totals_tell_scales_and_authors_apart() -> None:
     assert readme.total_text([]) == ""
 
 
+def test_bounds_that_hold_are_told_apart() -> None:
+    """Of the papers' own claims only."""
+    entry = FOUND._replace(artifact=planned.artifact(shows="theorems"))
+    held = GROUPS["paper"]["low"].verdict.model_copy(update={"word": "holds"})
+    low = GROUPS["paper"]["low"].model_copy(update={"verdict": held})
+    assert "bounds" not in readme.total_text([entry])
+    entry = entry._replace(verdicts={"paper": {"low": low, "high": GROUPS["paper"]["high"]}})
+    assert readme.total_text([entry]).endswith(
+        "Of the papers' claims that hold, 1 are bounds of theorems, which measurements can hardly "
+        "contradict."
+    )
+
+
 def test_how_many_runs_the_claims_rest_on() -> None:
     """From the claim with the fewest to that with the most; claims that were not run have none."""
     assert readme.describe_runs(FOUND) == "1 to 3"

@@ -114,8 +114,18 @@ def findings_page(book: Book, results: Path) -> str:
 
 def total_text(found: Iterable[Finding]) -> str:
     """How many claims have each verdict, by scale and author; empty if there are no findings."""
-    counts = [(entry.scale, count_verdicts(list_claims([entry]))) for entry in found]
-    return " ".join(total_sentences(counts, MARKDOWN))
+    listed = list(found)
+    counts = [(entry.scale, count_verdicts(list_claims([entry]))) for entry in listed]
+    bounds = [
+        claim
+        for claim in list_claims([e for e in listed if e.artifact.spec.shows == "theorems"])
+        if claim.claim["by"] == "paper" and claim.verdict.word == "holds"
+    ]
+    said = (
+        f"Of the papers' claims that hold, {len(bounds)} are bounds of theorems, which "
+        "measurements can hardly contradict."
+    )
+    return " ".join([*total_sentences(counts, MARKDOWN), *([said] if bounds else [])])
 
 
 def coverage_text(results: Path) -> str:
