@@ -55,10 +55,11 @@ def hoag(
     inner_lr: the step size of y. outer_lr: a fixed step size of x, or "adaptive", where the first
     one is sqrt(p) / |hypergradient| for x with p entries, or 1 where the hypergradient's norm is at
     most 1e-3. schedule, tolerance: epsilon_k is the tolerance times 1 / k^2 ("quadratic"), 1 / k^3
-    ("cubic") or .9^k ("exponential"), as in the paper's experiments. T, Q: the most inner steps,
-    and the most iterations of conjugate gradients. batch: the samples of a batch; None: all the
-    data. outer_rule: the rule of the step on x, "gd" in the paper; stocBiO's appendix B has "adam".
-    Raises BadSetting for Adam with a step size that adapts.
+    ("cubic") or .9^k ("exponential"), as in the paper's experiments. Once it is below rounding, as
+    after some hundred steps in float32, each step takes all T inner steps. T, Q: the most inner
+    steps, and the most iterations of conjugate gradients. batch: the samples of a batch; None: all
+    the data. outer_rule: the rule of the step on x, "gd" in the paper; stocBiO's appendix B has
+    "adam". Raises BadSetting for Adam with a step size that adapts.
     """
     if outer_rule == "adam" and outer_lr == "adaptive":
         raise BadSetting("algorithm.outer_lr=adaptive: Adam takes a number; write outer_lr=0.01")
