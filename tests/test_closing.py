@@ -88,7 +88,7 @@ def test_settings_over_their_seeds_the_best_first(tmp_path: Path) -> None:
 def test_a_run_that_two_trials_share_counts_once(tmp_path: Path) -> None:
     """A search over few values comes back to some: one run is no two seeds."""
     run = made(tmp_path, 3.0, lr="a", seed=0)
-    ((row,),) = gather([run, run, run]).values()
+    ((row,),) = gather([run, run._replace(), run._replace()]).values()
     assert (row.runs, row.values) == (1, (3.0,))
 
 

@@ -539,7 +539,7 @@ def test_a_method_without_step_sizes_is_told_of_none() -> None:
 def test_a_y_inside_of_its_set_is_no_warning() -> None:
     solve(upper, lower, zeros(2), zeros(2), **QUICK, y_in=box(-5, 5))
     first_order = {"method": "f2sa", "steps": 5, "outer_lr": 0.01, "inner_lr": 0.01}
-    solve(upper, lower, zeros(2), zeros(2), **first_order, y_in=box(0, 0.001))
+    solve(upper, lower, zeros(2) + 1, zeros(2), **first_order, y_in=box(0, 0.001))
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ METHODS: dict[str, Callable[[], Algorithm]] = {
     "er": lambda: er(0.2, 5, 4),
     "single": lambda: single(0.2),
     "gem": lambda: gem(0.2, 5),
-    "mer": lambda: mer(0.2, 5, length=3, across=1.5),
+    "mer": lambda: mer(0.2, 5, length=3, across=4.0),
 }
 
 
