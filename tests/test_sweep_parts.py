@@ -511,7 +511,7 @@ def test_a_sweep_makes_what_is_not_there(
     assert {each.config["run"]["threads"] for each in whole.started} == {8}  # one worker
     assert not notes.exists()
     told = capsys.readouterr()
-    assert told.err == "bench: seed=1: seed=1: bad\n"
+    assert told.err == "bench: seed=1: bad\n"
     first, second = told.out.splitlines()[:2]  # a line as each is over, with its place among all
     assert re.fullmatch(r"run 4 of 5, \d+ s left: t/a/n0: d 0", first)
     assert second == "run 5 of 5: t/a/n3: d 3"
