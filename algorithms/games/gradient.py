@@ -58,8 +58,7 @@ def optimistic_gd(
     outer_lr: the step size of both. variant: "code" is BOME's released toy_adv.py, which updates y
     after x with the new x, and whose k-1 is a point recorded after step 1 and then every `stale`
     steps; before that it is twice the start point. As released, it keeps neither variable in its
-    set. batch: the samples of a batch; None: all the
-    data.
+    set. batch: the samples of a batch; None: all the data.
     """
 
     def init(x: Tensor, y: Tensor) -> Optimistic:

@@ -51,12 +51,11 @@ def f2obo(
 ) -> Algorithm:
     """F2OBO, Algorithm 1; K = 1 is F2OBO-SL.
 
-    inner_lr: the step size of z. outer_lr, outer_decay: gamma_t = outer_lr t^-outer_decay; theorem
-    3.2, for K = 1, asks for outer_decay = tau below 1/2, its equation (8) has 1/3, and the
-    experiments have outer_decay = 0. beta,
-    beta_rule: the step size of y is beta / lambda_t ("over_lambda") or beta ("plain"); beta None:
-    inner_lr. lam, tau: lambda_t = lam t^tau. K: the steps on each of y and z. batch: the samples of
-    a batch; None: all the data of a round.
+    inner_lr: the step size of z. outer_lr, outer_decay: gamma_t = outer_lr t^-outer_decay. Theorem
+    3.2, for K = 1, asks for outer_decay = tau below 1/2, and its equation (8) has 1/3; the
+    experiments have outer_decay = 0. beta, beta_rule: the step size of y is beta / lambda_t
+    ("over_lambda") or beta ("plain"); beta None: inner_lr. lam, tau: lambda_t = lam t^tau. K: the
+    steps on each of y and z. batch: the samples of a batch; None: all the data of a round.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:

@@ -47,7 +47,7 @@ def condg(
         l_t = gradient + (u_t - u) / gamma
         d = o.lmo(l_t, 0.1 * eta) - u_t
         gap = -(l_t * d).sum()
-        if not gap > 0.9 * eta:  # nor if the gap is not a number
+        if not gap > 0.9 * eta:  # a gap that is not a number ends it as well
             return u_t, t, gap / eta
         u_t = u_t + (gamma * gap / d.square().sum()).clamp(max=1.0) * d
     return u_t, cap, gap / eta

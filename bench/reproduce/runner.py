@@ -132,7 +132,8 @@ def make_bundles(
     here or by another process, is not started again. own_process: each run needs a process of its
     own, because its memory is measured.
     """
-    place = own_folder(root) / f"jobs-{socket.gethostname()}-{os.getpid()}"
+    own = own_folder(root)
+    place = own / f"jobs-{socket.gethostname()}-{os.getpid()}"
     notes = place / "notes"
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir(parents=True)
@@ -152,7 +153,7 @@ def make_bundles(
             RunFolder(root, planned.name),
             note,
             since=since,
-            log=own_folder(root) / "logs" / f"{planned.name.replace('/', '_')}.log",
+            log=own / "logs" / f"{planned.name.replace('/', '_')}.log",
             own_process=own_process,
         )
 

@@ -27,7 +27,5 @@ def newton(
         now = float(value(y))
         while float(value(y - t * step)) > now - 0.1 * t * decrement and t > 1e-3:
             t /= 2
-        if t <= 1e-3:  # its values round more than a step descends
-            break
         y = y - t * step
     return y
