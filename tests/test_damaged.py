@@ -25,7 +25,7 @@ from bench.reproduce.plan import Names
 from bench.reproduce.points import points
 from bench.reproduce.specs import Book
 from bench.reproduce.standing import current_plan
-from bench.runs.folder import RunFolder, folder_at, folders_below
+from bench.runs.folder import RunFolder, folder_at, folders_below, has_ended_run
 from bench.runs.history import MOST_LINE, History, raw_lines
 from bench.runs.launch import earlier_end
 from tasks.data import newsgroups, pickles, tables
@@ -422,6 +422,27 @@ def test_links_to_folders_and_deep_folders_are_not_walked(world: World, tmp_path
     assert list(folders_below(world.root)) == world.runs
     shutil.move(deep, deep.parent.parent / "m")
     assert len(list(folders_below(world.root))) == len(world.runs) + 1
+
+
+def test_a_folder_that_goes_while_it_is_looked_through(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command's scratch folder may be listed and be gone before anyone looks into it."""
+    scratch = world.root / ".reproduce" / "scratch"
+    look = os.scandir
+
+    def seen(path: Path) -> Any:
+        if Path(path) == scratch:
+            scratch.rmdir()
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", seen)
+    for asked in (has_ended_run, lambda root: list(folders_below(root)) == world.runs):
+        scratch.mkdir(parents=True)
+        assert asked(world.root)
+    for run in world.runs:
+        (run.path / "summary.json").unlink()
+    assert not has_ended_run(world.root)
 
 
 def test_a_lock_that_is_a_pipe_is_no_lock(world: World) -> None:

@@ -596,9 +596,10 @@ def test_commands_that_make_the_same_runs_at_once_make_each_once(tmp_path: Path)
     first: dict[Path, tuple[int, int]] = {}  # file and time of each summary as it appeared
 
     def ended() -> bool:
-        for file in root.glob("*/*/*/summary.json"):
-            about = file.stat()
-            first.setdefault(file, (about.st_ino, about.st_mtime_ns))
+        for folder in folders_below(root):
+            if (file := folder.path / "summary.json").is_file():
+                about = file.stat()
+                first.setdefault(file, (about.st_ino, about.st_mtime_ns))
         return all(process.poll() is not None for process in processes)
 
     until(ended)
