@@ -344,7 +344,7 @@ def folders_below(place: Path) -> Iterator[RunFolder]:
 
     Links to folders are not followed, and folders deeper than `DEPTH` are left out.
     """
-    for folder in sorted(_with_history(place)):
+    for folder in sorted(_holding(HISTORY, place)):
         if os.path.lexists(folder / CONFIG):
             yield folder_at(folder.absolute() if len(folder.parts) < 3 else folder)
 
@@ -371,15 +371,15 @@ def runs_of_sweep(place: Path) -> Iterator[RunFolder] | None:
     return (f for f in found if (f.path / CONFIG).is_file() and (f.path / HISTORY).is_file())
 
 
-def _with_history(place: Path) -> Iterator[Path]:
-    """The folders at or below `place` that have a history, in any order."""
+def _holding(file: str, place: Path) -> Iterator[Path]:
+    """The folders at or below `place` that have a file of this name, in any order."""
     waiting = [(place, 0)]
     while waiting:
         folder, depth = waiting.pop()
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name == HISTORY:
+                    if entry.name == file:
                         yield folder
                     elif depth < DEPTH and entry.is_dir(follow_symlinks=False):
                         waiting.append((folder / entry.name, depth + 1))
@@ -389,7 +389,7 @@ def _with_history(place: Path) -> Iterator[Path]:
 
 def has_ended_run(root: Path) -> bool:
     """Whether some run below `root` has ended."""
-    return any(os.path.lexists(folder / SUMMARY) for folder in _with_history(root))
+    return next(_holding(SUMMARY, root), None) is not None
 
 
 def reason_of(error: Exception) -> str:
