@@ -35,6 +35,20 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """At the end all may go: nanobind would call what stays a leak."""
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kept() -> Iterator[None]:
+    """What a module's tests leave, such as a compiler's code, stays too: sweeps look for garbage
+    after each run, and would take three times as long."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def as_if_first() -> None:
     """A command that ran in this process may have left another number of threads behind, and so
