@@ -238,15 +238,12 @@ class Names:
         for path, value in point.settings:
             if "hydra" in path:  # it would compose from other folders
                 raise BadSetting(f"{path}={value}: Hydra's settings are not those of a run")
-        key = json.dumps(point.settings)
+        key = json.dumps([point.settings, [path for path, _ in point.chosen]])
         if key not in self.composed:
             self.compose = self.compose or own_composer()
             overrides = [format_override(*pair) for pair in point.settings]
             self.composed[key] = self.compose([*overrides, *self.extra]).copy()
-        own = key + json.dumps([path for path, _ in point.chosen])
-        if own not in self.composed:
-            self.composed[own] = self.composed[key].copy()
-        return self.composed[own]
+        return self.composed[key]
 
     @staticmethod
     def _key(point: Point, seed: int) -> str:
