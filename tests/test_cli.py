@@ -76,6 +76,14 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("+algorithm.tuning=3",),
         ("algorithm.tuning=3", "algorithm.SETTING=VALUE"),
     ),
+    "a game's method on another problem": (
+        ("task=quadratic", "algorithm=gda"),
+        ("algorithm:", "games where g = -f", "task=toy_minimax"),
+    ),
+    "a method of x alone on a bilevel problem": (
+        ("task=quadratic", "algorithm=projected_gradient"),
+        ("algorithm:", "moves x alone", "algorithm=bome"),
+    ),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
 }

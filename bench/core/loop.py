@@ -5,14 +5,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bench.core.algorithm import LOWER, UPPER, Algorithm, Cost, Moment, State
+from bench.core.algorithm import Algorithm, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
+from bench.core.fit import check_fit, check_kind
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Best, Task
@@ -44,68 +45,19 @@ class Diverged(Exception):
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
-    """The standing before the first step. Raises BadSetting where `check_fit` does, and where the
-    method's own start does."""
+    """The standing before the first step. Raises BadSetting where `check_fit` and `check_kind` do,
+    and where the method's own start does."""
     check_fit(task, algorithm)
     given: tuple[Any, ...] = task.init(generator(seed, "init"))
     if not all(start.isfinite().all() for start in given):
         raise BadSetting("task: x or y starts at what is not finite; look at the task's init")
+    check_kind(task, algorithm, *given)
     if algorithm.on_stream:
         given = (*given, task.stream)
     state = algorithm.init(*given)
     totals = dict.fromkeys(task.tally.names, 0.0) if task.tally else {}
     table = task.ledger.empty if task.ledger else None
     return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals, table=table)
-
-
-def check_fit(task: Task, algorithm: Algorithm) -> None:
-    """Raise BadSetting if the method needs what the task does not have.
-
-    What a method calls is known by its declared cost; a method that declares none passes.
-    """
-    if algorithm.on_stream and task.stream is None:
-        raise BadSetting(
-            "algorithm: this method learns a stream of tasks; write task=permuted_mnist or "
-            "task=split_cifar"
-        )
-    costs = [algorithm.cost_at(Moment(step)) for step in (0, 1)]  # some begin with all the data
-    # each part once, as its batches are drawn below
-    parts = dict.fromkeys(part for cost in costs if cost is not None for part in cost.parts)
-    if task.lower is None and any(part.calls[key] for part in parts for key in LOWER):
-        raise BadSetting(
-            "algorithm: this method has a lower level, and this task has none; write algorithm=fw "
-            "or another single-level method, or another task"
-        )
-    if task.feasible.lmo is None and any(part.lmo for part in parts):
-        raise BadSetting(
-            "algorithm: this method minimises over vertices, and the set of this task has no "
-            "linear minimisation oracle; write task=completion, task=multitask or task=trees"
-        )
-    by_vertices_alone = task.feasible.project is None and task.feasible.lmo is not None
-    if by_vertices_alone and parts and not any(part.lmo for part in parts):
-        raise BadSetting(
-            "algorithm: this method projects, and the set of this task has no projection; write "
-            "algorithm=fw, algorithm.prox=condg for NCGS, task=completion or task=multitask"
-        )
-    if algorithm.on_stream:  # its batches are of what it remembers
-        return
-    at = Draw(task, 0, 0)
-    for part in parts:
-        if any(part.calls[key] for key in UPPER):
-            draw_in_parts(at, "upper", part)
-        if any(part.calls[key] for key in LOWER):
-            draw_in_parts(at, "lower", part)
-
-
-def draw_in_parts(at: Draw, side: Literal["upper", "lower"], cost: Cost) -> None:
-    """Draw the blocks or the batch of so many samples that a cost says; nothing where it says all
-    the data. Raises BadSetting if the task has no such batches."""
-    if cost.blocks > 1:
-        at.blocks(side, cost.blocks)
-    elif cost.batch is not None and side == "upper":
-        at.f(cost.batch)
-    elif cost.batch is not None:
-        at.g(cost.batch)
 
 
 def advance(
