@@ -1,5 +1,6 @@
 """The oracle against finite differences and autograd, in double precision."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -134,6 +135,28 @@ def test_a_set_without_a_projection_is_not_all_the_space(context: Context) -> No
         with pytest.raises(TypeError, match="no projection"):
             project(point)
     assert not o.calls
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        (lambda x, y, batch: y**2, "returns a tensor of shape (2,), and a loss is one number"),
+        (lambda x, y, batch: 3.0, "returns float, of which there is no gradient"),
+        (lambda x, y, batch: None, "returns NoneType, of which there is no gradient"),
+    ],
+)
+@pytest.mark.parametrize("level", ["upper", "lower"])
+def test_a_loss_that_is_no_number_is_refused(level: str, loss: Any, line: str) -> None:
+    x, y = torch.ones(1), torch.ones(2)
+    good = Task(
+        lambda x, y, batch: (x * y).sum(), lambda rng: (x, y), lambda x, y, step: {"a": x}, "a",
+        lambda x, y, batch: (x * y).square().sum(),
+    )  # fmt: skip
+    o, draw = Oracle(replace(good, **{level: loss})), Draw(good, 0, 0)
+    asked = {"upper": (o.f, o.f_y), "lower": (o.g, o.g_y, o.products)}[level]
+    for ask in asked:
+        with pytest.raises(BadSetting, match=f"^task: {level} {re.escape(line)}"):
+            ask(x, y, draw.f())
 
 
 @pytest.mark.parametrize(

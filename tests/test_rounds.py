@@ -5,6 +5,7 @@ clock that the steps set.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -278,8 +279,41 @@ def test_what_a_task_measures_has_no_name_of_a_rows_own(name: str) -> None:
 @pytest.mark.parametrize("start", [(math.nan, 1.0), (1.0, math.inf)])
 def test_a_start_that_is_not_finite_is_refused(start: tuple[float, float]) -> None:
     task = replace(counting(), init=lambda rng: tuple(pair(*start)))
-    with pytest.raises(BadSetting, match=r"^task: x or y starts at what is not finite"):
+    with pytest.raises(BadSetting, match=r"^task: [xy] starts at what is not finite"):
         first(task, COUNTS, 0)
+
+
+ONE = torch.zeros(1, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("start", "line"),
+    [
+        (ONE, "init has to return two tensors, (x, y)"),
+        ([ONE, ONE], "init has to return two tensors, (x, y)"),
+        ((ONE, 0.0), "init gives float for y, and not a floating-point tensor"),
+        ((ONE.long(), ONE), "init gives torch.int64 for x, and not"),
+    ],
+)
+def test_a_start_that_is_no_pair_of_tensors_is_refused(start: Any, line: str) -> None:
+    task = replace(counting(), init=lambda rng: start)
+    with pytest.raises(BadSetting, match=f"^task: {re.escape(line)}"):
+        first(task, COUNTS, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (None, "task: evaluate has to return a dictionary of numbers by their names"),
+        ({"height": torch.ones(2)}, "task: evaluate's height is no number: tensor([1., 1.])"),
+        ({"height": "high"}, "task: evaluate's height is no number: 'high'"),
+        ({"heigth": ONE}, "task: metric=height: no such setting; did you mean heigth?"),
+    ],
+)
+def test_metrics_that_are_no_numbers_are_refused(given: Any, line: str) -> None:
+    task = replace(counting(), evaluate=lambda x, y, step: given)
+    with pytest.raises(BadSetting, match=f"^{re.escape(line)}"):
+        row(task, first(task, COUNTS, 0))
 
 
 def test_a_tally_sees_each_round_before_its_step() -> None:

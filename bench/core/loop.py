@@ -15,7 +15,7 @@ from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
 from bench.core.fit import check_fit, check_kind
 from bench.core.oracle import Oracle
-from bench.core.settings import BadSetting
+from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
 
 
@@ -48,9 +48,7 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     """The standing before the first step. Raises BadSetting where `check_fit` and `check_kind` do,
     and where the method's own start does."""
     check_fit(task, algorithm)
-    given: tuple[Any, ...] = task.init(generator(seed, "init"))
-    if not all(start.isfinite().all() for start in given):
-        raise BadSetting("task: x or y starts at what is not finite; look at the task's init")
+    given: tuple[Any, ...] = start_of(task, seed)
     check_kind(task, algorithm, *given)
     if algorithm.on_stream:
         given = (*given, task.stream)
@@ -58,6 +56,20 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     totals = dict.fromkeys(task.tally.names, 0.0) if task.tally else {}
     table = task.ledger.empty if task.ledger else None
     return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals, table=table)
+
+
+def start_of(task: Task, seed: int) -> tuple[Tensor, Tensor]:
+    """The first x and y, of any shape; raises BadSetting where init gives anything else."""
+    given = task.init(generator(seed, "init"))
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise BadSetting("task: init has to return two tensors, (x, y)")
+    for name, start in zip("xy", given):
+        if not isinstance(start, Tensor) or not start.is_floating_point():
+            kind = start.dtype if isinstance(start, Tensor) else type(start).__name__
+            raise BadSetting(f"task: init gives {kind} for {name}, and not a floating-point tensor")
+        if not start.isfinite().all():
+            raise BadSetting(f"task: {name} starts at what is not finite; look at the task's init")
+    return given
 
 
 def advance(
@@ -324,20 +336,33 @@ def measure_selection(task: Task, best: Best | None, values: Mapping[str, Any]) 
     return {key: float(value) for key, value in found.items()}
 
 
+def number(name: str, value: Any) -> float:
+    """A metric's value; raises BadSetting where it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # the last one is torch's
+        raise BadSetting(f"task: evaluate's {name} is no number: {value!r:.60}") from None
+
+
 def row(task: Task, s: Standing) -> dict[str, Any]:
     """One measurement: step, wall and CPU seconds, metrics, totals of the tally, calls/* and
-    samples/* since the start, info/* of the last step. Raises BadSetting for a metric of these
-    names."""
+    samples/* since the start, info/* of the last step. Raises BadSetting where the task's metrics
+    are no numbers, have these names, or lack the one to watch."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
+    if not isinstance(metrics, Mapping):
+        raise BadSetting("task: evaluate has to return a dictionary of numbers by their names")
     if taken := sorted(metrics.keys() & {"step", "seconds", "cpu_seconds"}):
         raise BadSetting(f"task: evaluate gives {taken[0]}, which is a row's own; rename it")
     if task.ledger is not None and s.table is not None:
         metrics = metrics | task.ledger.read(s.table)
+    names = metrics.keys() | s.totals.keys()
+    if task.metric not in names and (task.ledger is None or s.table is not None):
+        raise unknown_setting("task: metric", task.metric, names, task.metric)
     return {
         "step": s.step,
         "seconds": s.seconds,
         "cpu_seconds": s.cpu_seconds,
-        **{key: float(value) for key, value in metrics.items()},
+        **{key: number(key, value) for key, value in metrics.items()},
         **{key: float(value) for key, value in s.totals.items()},
         **{f"calls/{key}": count for key, count in sorted(s.calls.items())},
         **{f"samples/{key}": count for key, count in sorted(s.samples.items())},

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.core.task import Batch, Partials, Place, Set, Task, Wrt
-from bench.core.together import differentiate, level, loss_at, partials_of
+from bench.core.together import differentiate, level, loss_at, one_number, partials_of
 
 Product = Callable[[Tensor], Tensor]
 
@@ -279,7 +279,7 @@ class Oracle:
             return closed.linearise(x, y, zeta)
         with torch.enable_grad():
             place = Place(False, x, y, zeta).leaves()
-            loss = lower(place.x, place.y, zeta)
+            loss = one_number(lower(place.x, place.y, zeta), upper=False)
             gradient = _second(partials_of(loss, place, "y", create_graph=True))
 
         def product(v: Tensor, wrt: Wrt) -> Partials:

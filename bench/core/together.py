@@ -1,16 +1,35 @@
 """Losses and their derivatives at one place or at several, in one pass where the task can."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from bench.core.settings import BadSetting
 from bench.core.task import Loss, Partials, Place, Task, Wrt
 
 
 def loss_at(task: Task, place: Place) -> Tensor:
-    """The loss, a scalar; raises TypeError where the task has no such level."""
-    return level(task, place.upper)(place.x, place.y, place.batch)
+    """The loss, a scalar. Raises TypeError where the task has no such level, and BadSetting where
+    its loss is no tensor of one number."""
+    return one_number(level(task, place.upper)(place.x, place.y, place.batch), place.upper)
+
+
+def one_number(loss: Any, upper: bool) -> Tensor:
+    """What the loss of a level has returned, of shape [] or [1]; raises BadSetting otherwise."""
+    side = "upper" if upper else "lower"
+    if not isinstance(loss, Tensor):
+        raise BadSetting(
+            f"task: {side} returns {type(loss).__name__}, of which there is no gradient; return a "
+            "tensor of one number"
+        )
+    if loss.numel() != 1:
+        raise BadSetting(
+            f"task: {side} returns a tensor of shape {tuple(loss.shape)}, and a loss is one "
+            "number; return its .sum() or .mean()"
+        )
+    return loss
 
 
 def level(task: Task, upper: bool) -> Loss:
@@ -45,7 +64,8 @@ def _alone(task: Task, place: Place, wrt: Wrt) -> Partials:
         return closed.grad(place.x, place.y, place.batch, wrt)
     with torch.enable_grad():
         place = place.leaves()
-        return partials_of(loss(place.x, place.y, place.batch), place, wrt)
+        value = one_number(loss(place.x, place.y, place.batch), place.upper)
+        return partials_of(value, place, wrt)
 
 
 def partials_together(
