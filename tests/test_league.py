@@ -560,7 +560,7 @@ def test_two_processes_do_not_make_one_entry(entered: League) -> None:
     ("method", "said"),
     [
         ("guest_silent", r"conf/algorithm/guest_silent.yaml: tuning: .* write for example tuning"),
-        ("nobody", "--method nobody, task quadratic: .*nobody"),
+        ("nobody", "--method nobody: no such method; there is .*bome"),
     ],
 )
 def test_a_method_that_cannot_enter_is_told_in_one_line(

@@ -166,6 +166,7 @@ def test_words_of_a_refusal() -> None:
         ({"a": 0}, "p.q", "p.q.a=0: input should be greater than or equal to 1"),
         ({"a": "x"}, "", "a=x: input should be a valid integer"),
         ({"a": 1, "b": [1, "y"]}, "p", "p.b.1=y: input should be a valid integer"),
+        ({"a": 1, "b": "y"}, "p", "p.b=y: it is a list: write p.b=[y]"),
         ({"a": 1, "c": None}, "p", "p.c=null: input should be a valid number"),
         ({"a": 1, "aa": 2}, "p", "p.aa=2: no such setting; did you mean a? there is a, b, c"),
         ({"a": 1, "zz": 2}, "", "zz=2: no such setting; there is a, b, c"),

@@ -193,6 +193,8 @@ def validate(
             message = f"it is a group of settings: write {where}.NAME=..., as in its file of conf/"
         if first["type"] == "missing":
             raise BadSetting(f"{where} is not set: write {where}=...") from None
+        if first["type"] in ("tuple_type", "list_type") and isinstance(first["input"], str):
+            message = f"it is a list: write {where}=[{first['input']}]"
         value = json.dumps(first["input"]).strip('"')
         raise BadSetting(f"{where}={value}: {message}") from None
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, TypeAdapter, ValidationError
@@ -231,6 +231,10 @@ def compose_on(track: Track, task: str, method: str | None) -> Any:
         with initialize_config_module("conf", version_base="1.3"):
             found: Any = compose(overrides=[*chosen, "+seed=0", f"+run={{steps: {most}}}"])
     except HydraException as error:
+        if isinstance(error, MissingConfigException):
+            if error.missing_cfg_file == f"algorithm/{method}":
+                there = ", ".join(error.options or [])
+                raise BadSetting(f"--method {method}: no such method; there is {there}") from None
         line = " ".join(str(error).split())
         whose = f"--method {method}, " if method else ""
         raise BadSetting(f"{whose}task {about.task}: {line}") from None
