@@ -231,10 +231,10 @@ def compose_on(track: Track, task: str, method: str | None) -> Any:
         with initialize_config_module("conf", version_base="1.3"):
             found: Any = compose(overrides=[*chosen, "+seed=0", f"+run={{steps: {most}}}"])
     except HydraException as error:
-        if isinstance(error, MissingConfigException):
-            if error.missing_cfg_file == f"algorithm/{method}":
-                there = ", ".join(error.options or [])
-                raise BadSetting(f"--method {method}: no such method; there is {there}") from None
+        own = f"algorithm/{method}"
+        if isinstance(error, MissingConfigException) and error.missing_cfg_file == own:
+            there = ", ".join(error.options or [])
+            raise BadSetting(f"--method {method}: no such method; there is {there}") from None
         line = " ".join(str(error).split())
         whose = f"--method {method}, " if method else ""
         raise BadSetting(f"{whose}task {about.task}: {line}") from None
