@@ -107,8 +107,8 @@ def file_time(root: Path) -> int:
     folder = own_folder(root)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as fresh:
-            return Path(fresh).stat().st_mtime_ns
+        with tempfile.TemporaryFile(dir=folder) as fresh:
+            return os.fstat(fresh.fileno()).st_mtime_ns
     except OSError:
         return time.time_ns()
 
