@@ -13,6 +13,7 @@ from bench.reproduce import book as books
 from bench.reproduce import claim_kinds
 from bench.reproduce import points as points_of
 from bench.reproduce.points import Point, points
+from bench.reproduce.spec_checks import check_causes, check_spec
 from bench.reproduce.specs import Artifact, Book, Method, Metric, Scale, Spec, grid_paths
 
 METRICS = {
@@ -40,7 +41,7 @@ Change = Callable[[dict[str, Any]], Any]
 
 def spec(**changes: Any) -> Spec:
     found: Spec = books.validate(Spec, {**GOOD, **changes}, FILE, "")
-    books.check_spec(found, METRICS, METHODS, FILE)
+    check_spec(found, METRICS, METHODS, books.format_path(FILE))
     return found
 
 
@@ -332,7 +333,7 @@ def test_what_tested_a_cause_is_an_artifact_or_a_command() -> None:
 
     def check(by: str) -> None:
         content = spec(**because(text="t", tested=True, by=by))
-        books.check_causes(Artifact("p/a", content, FILE), ["p/a", "p/fig1"])
+        check_causes(content, ["p/a", "p/fig1"], books.format_path(FILE))
 
     for by in ("p/a", "p/fig1", "bench task=toy", "uv run python scripts/speed.py"):
         check(by)

@@ -203,12 +203,17 @@ def unknown_setting(where: str, value: Any, known: Iterable[str], key: str) -> B
     """The refusal of a setting whose name does not exist. It lists the `known` names, and offers
     the one closest to `key`."""
     known = sorted(known)
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = closest(key, known)
     if (today := current_spelling(where, known)) is not None:
         hint = f"write {today}; "
     names = ", ".join(known) if known else "nothing"
     return BadSetting(f"{where}={value}: no such setting; {hint}there is {names}")
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The question whether the known name that is most like this one was meant; "" if none is."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def current_spelling(path: str, known: Iterable[str] = ("outer_lr",)) -> str | None:

@@ -1,8 +1,6 @@
 """Reads the specs of all tables and figures, and checks each against the schema and the names."""
 
-import difflib
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,21 +10,9 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from bench.core.packages import listed
-from bench.core.settings import BadSetting
-from bench.reproduce.claim_kinds import Between, First, Slope, WithinPublished
-from bench.reproduce.claim_rules import find_fault
-from bench.reproduce.specs import (
-    COUNT_METRIC,
-    IN_EVERY_ROW,
-    PEAK_MEMORY,
-    Artifact,
-    Book,
-    Method,
-    Metric,
-    Spec,
-    find_metric,
-    grid_paths,
-)
+from bench.core.settings import BadSetting, closest
+from bench.reproduce.spec_checks import check_causes, check_spec
+from bench.reproduce.specs import Artifact, Book, Method, Metric, Spec
 from bench.reproduce.terminal import err
 from bench.runs.files import shallow_events
 
@@ -149,11 +135,11 @@ def read_artifacts(folder: Path, names: Names) -> dict[str, Artifact]:
     found = {}
     for path in sorted(folder.glob("*/[!_]*.yaml")):
         spec = validate(Spec, _read_extended(path), path, "")
-        check_spec(spec, names.metrics, names.methods, path)
+        check_spec(spec, names.metrics, names.methods, format_path(path))
         key = f"{path.parent.name}/{path.stem}"
         found[key] = Artifact(key, spec, path)
     for artifact in found.values():
-        check_causes(artifact, found)
+        check_causes(artifact.spec, found, format_path(artifact.file))
     return found
 
 
@@ -166,132 +152,10 @@ def find_artifacts(book: Book, wanted: Iterable[str]) -> list[Artifact]:
     for name in wanted:
         some = [a for key, a in book.artifacts.items() if key == name or key.startswith(f"{name}/")]
         if not some:
-            close = difflib.get_close_matches(name, book.artifacts, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise BadSetting(
-                f"{name}: no such artifact; {hint}there is {', '.join(book.artifacts)}"
-            )
+            hint, there = closest(name, book.artifacts), ", ".join(book.artifacts)
+            raise BadSetting(f"{name}: no such artifact; {hint}there is {there}")
         found += some
     return found or list(book.artifacts.values())
-
-
-def check_spec(
-    spec: Spec,
-    metrics: Mapping[str, Mapping[str, Metric]],
-    methods: Mapping[str, Method],
-    file: Path,
-) -> None:
-    """Check what a schema cannot say: that names exist and that fields fit together.
-
-    metrics: task -> name -> metric. Raises BadSetting with file and field.
-    """
-
-    def refuse(field: str, message: str) -> BadSetting:
-        return BadSetting(f"{format_path(file)}: {field}: {message}")
-
-    def check_name(name: str, names: Iterable[str], field: str, what: str) -> None:
-        names = sorted(names)
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise refuse(field, f"{name}: no such {what}; {hint}there is {', '.join(names)}")
-
-    check_name(spec.task, set(metrics) - {"any"}, "task", "task in metrics.yaml")
-
-    def check_metric(name: str, field: str) -> None:
-        at_end = name == PEAK_MEMORY and not field.startswith("figure.")
-        if name not in IN_EVERY_ROW and not at_end and not COUNT_METRIC.fullmatch(name):
-            check_name(name, metrics[spec.task], field, f"metric of {spec.task}")
-
-    for i, name in enumerate(spec.columns):
-        check_metric(name, f"columns.{i}")
-    for i, name in enumerate(spec.figure.metrics):
-        check_metric(name, f"figure.metrics.{i}")
-    for i, name in enumerate(spec.figure.axes):
-        check_metric(name, f"figure.axes.{i}")
-    if spec.select:
-        check_metric(spec.select.metric, "select.metric")
-    for label, row in spec.rows.items():
-        check_name(row.method, methods, f"rows.{label}.method", "method in methods.yaml")
-        for name in row.published:
-            check_metric(name, f"rows.{label}.published")
-        if not spec.select and any(g for g in (spec.grid, row.grid, row.paper.grid, row.code.grid)):
-            raise refuse("select", f"rows.{label} has a grid: say which metric picks its point")
-    for budget, scale in spec.budgets.items():
-        for name, n in scale.more_seeds.items():
-            field = f"budgets.{budget}.more_seeds"
-            check_name(name, spec.rows, field, "row")
-            if n <= scale.seeds:
-                raise refuse(f"{field}.{name}", f"every row has {scale.seeds} seeds: write more")
-        for path in scale.drawn:
-            field = f"budgets.{budget}.drawn"
-            check_name(path, grid_paths(spec), field, "setting in a grid of the spec")
-    for path in spec.ends:
-        check_name(path, grid_paths(spec), "ends", "setting in a grid of the spec")
-    for key, claim in spec.claims.items():
-        field = f"claims.{key}"
-        if claim.by == "paper" and not claim.source:
-            raise refuse(
-                f"{field}.source", "write where the paper says it: a sentence, a table, a figure"
-            )
-        if claim.by == "us" and claim.source:
-            raise refuse(
-                f"{field}.source", "a claim by us has none; if it is the paper's: by: paper"
-            )
-        for variant, cause in claim.why.items():
-            where = f"{field}.why.{variant}.by"
-            if cause.tested and not cause.by:
-                raise refuse(where, "write the artifact or the command that tested it")
-            if cause.by and not cause.tested:
-                raise refuse(where, "a cause that is not tested has none")
-        for i, name in enumerate(claim.metrics):
-            check_metric(name, f"{field}.metric" if i == 0 else f"{field}.on")
-        for name in claim.needed_rows:
-            check_name(name, spec.rows, f"{field}.rows", "row")
-        for variant in claim.variants:
-            missing = [r for r in claim.needed_rows if variant not in spec.rows[r].only]
-            if variant in spec.variants and missing:
-                raise refuse(
-                    f"{field}.variants",
-                    f"{missing[0]} is not in the variant {variant}; write variants: for the claim",
-                )
-        if isinstance(claim, WithinPublished):
-            for name in claim.rows:
-                if claim.metric not in spec.rows[name].published:
-                    raise refuse(
-                        f"{field}.rows", f"{name} has no published value of {claim.metric}"
-                    )
-        if isinstance(claim, Slope):
-            lacking = [r for r in claim.points if r not in claim.targets]
-            if claim.until and claim.target is None and (lacking or not claim.points):
-                raise refuse(f"{field}.target", f"when is {claim.until} reached? {lacking or ''}")
-            if claim.over and set(claim.over) != set(claim.points):
-                raise refuse(f"{field}.over", "write one row for each of points:, and no other")
-        if isinstance(claim, First) and (claim.value is None) == (claim.gain is None):
-            raise refuse(field, "write either value: or gain:")
-        if isinstance(claim, Between | Slope) and claim.at_least is None and claim.at_most is None:
-            raise refuse(field, "write at_least:, at_most: or both")
-        fault = find_fault(claim, spec, partial(find_metric, metrics, spec.task))
-        if fault is not None:
-            raise refuse(".".join(filter(None, [field, fault.field])), fault.message)
-
-
-def check_causes(artifact: Artifact, ids: Iterable[str]) -> None:
-    """Check that what tested the causes of an artifact's claims is an artifact or a command.
-
-    ids: of all artifacts. A command is one that begins as this project's do. Raises BadSetting.
-    """
-    for key, claim in artifact.spec.claims.items():
-        for variant, cause in claim.why.items():
-            if not cause.by or cause.by in ids or cause.by.startswith(COMMANDS):
-                continue
-            close = difflib.get_close_matches(cause.by, list(ids), n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            begin = ", ".join(map(str.strip, COMMANDS))
-            raise BadSetting(
-                f"{format_path(artifact.file)}: claims.{key}.why.{variant}.by: {cause.by}: no such "
-                f"artifact; {hint}a command begins with {begin}"
-            )
 
 
 def read_yaml(file: Path) -> Any:
@@ -356,7 +220,6 @@ KINDS = {
     "above", "below", "order", "between", "within_published", "close", "converges",
     "does_not_converge", "diverges", "first", "slope",
 }  # fmt: skip
-COMMANDS = ("bench ", "reproduce ", "python ", "uv run ")  # the beginnings of commands
 PAIRS = ("x_range", "y_range", "goal")  # fields of a trajectory
 
 

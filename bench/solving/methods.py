@@ -1,6 +1,5 @@
 """The methods of the suite by their names: what each is, what it costs, and its settings."""
 
-import difflib
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from bench.core.settings import (
     BadSetting,
     build,
     check_settings,
+    closest,
     hints_of,
     locate,
     parameters,
@@ -64,9 +64,7 @@ def composed(wanted: Sequence[str] | None = None) -> dict[str, Any]:
         there = GlobalHydra.instance().config_loader().get_group_options(GROUP)
         for name in wanted or ():
             if name not in there:
-                close = difflib.get_close_matches(name, there, n=1)
-                hint = f"did you mean {close[0]}? " if close else ""
-                known = ", ".join(there)
+                hint, known = closest(name, there), ", ".join(there)
                 raise BadSetting(f"method={name}: no such method; {hint}there is {known}")
         names = there if wanted is None else wanted
         found = compose(overrides=[f"+{GROUP}@{name}={name}" for name in names])
