@@ -74,9 +74,23 @@ def test_a_curve_is_the_mean_over_seeds_with_its_standard_error() -> None:
     assert line["x"]["calls"] == line["x"]["calls/grad_g"] == [0, 20]  # every count is an axis
 
 
-def test_a_seed_that_diverged_shortens_the_mean_and_leaves_a_gap() -> None:
-    (line,) = curves.curves(plan({"A": [[0.1, 0.5, 0.6], [0.3, None]]}), BOOK)["paper"]
+def test_a_seed_that_diverged_is_left_out_as_the_table_does() -> None:
+    """It would cut the curve of all; and below the figure stands how many runs a curve is of."""
+    some = plan({"A": [[0.1, 0.5], [0.3, None], [0.3, 0.7]], "B": [[0.1]], "C": [[0.2]]})
+    some.rows[2].runs[0].history.clear()  # the record has none
+    first, second = curves.curves(some, BOOK)["paper"]
+    assert (first["n"], second["n"]) == (2, 1)
+    assert first["y"]["test_accuracy"] == [
+        (pytest.approx(0.2), pytest.approx(0.1)), (pytest.approx(0.6), pytest.approx(0.1)),
+    ]  # fmt: skip
+    assert curves.shares_drawn(some) == ["A (paper) 2 of 3", "C (paper) none of 1"]
+
+
+def test_where_all_seeds_diverged_they_are_drawn_as_far_as_they_come() -> None:
+    some = plan({"A": [[0.1, 0.5, None], [0.3, None]]})
+    (line,) = curves.curves(some, BOOK)["paper"]
     assert line["y"]["test_accuracy"] == [(pytest.approx(0.2), pytest.approx(0.1)), (None, None)]
+    assert curves.shares_drawn(some) == []
 
 
 def seeds_of_steps(*seeds: Mapping[int, float | None]) -> Plan:

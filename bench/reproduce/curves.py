@@ -48,13 +48,13 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
     A curve is a dictionary that the page takes as it is. Its "x" has for every axis the mean over
     the seeds at each point, and its "y" for every metric pairs (mean, standard error); None is a
     gap. A point is the same step of every seed, and the curve ends where the first of its runs
-    does. "row", "colour", "dash", "n" (seeds) and "line" (a reference line) say what it is;
-    "published" has the means that the paper prints, by metric.
+    does; `drawn_runs` says which these are. "row", "colour", "dash", "n" (seeds) and "line" (a
+    reference line) say what it is; "published" has the means that the paper prints, by metric.
     """
     spec = plan.artifact.spec
     found: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in spec.variants}
     for row in plan.rows:
-        runs = [run for run in row.runs if run.summary is not None and run.history]
+        runs = drawn_runs(row)
         if not runs:
             continue
         method = book.methods[spec.rows[row.name].method]
@@ -75,6 +75,23 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
         for line in (entry for entry in lines if entry["line"]):
             flatten(line, [entry for entry in lines if not entry["line"]])
     return found
+
+
+def drawn_runs(row: PlannedRow) -> list[Run]:
+    """The runs with histories that are done, as a table has them; those of other ends if none is,
+    of which one would cut the curve of all."""
+    ended = [run for run in row.runs if run.summary is not None and run.history]
+    return [run for run in ended if run.done] or ended
+
+
+def shares_drawn(plan: Plan) -> list[str]:
+    """The rows whose curves are of fewer runs than have ended, each with both numbers."""
+    said = []
+    for row in plan.rows:
+        ended, n = sum(run.summary is not None for run in row.runs), len(drawn_runs(row))
+        if n < ended:
+            said.append(f"{row.name} ({row.variant}) {n or 'none'} of {ended}")
+    return said
 
 
 def common_points(histories: Sequence[Sequence[dict[str, Any]]]) -> list[list[Place]]:
@@ -108,8 +125,7 @@ def axes(plan: Plan) -> list[str]:
     counted = {
         key
         for row in plan.rows
-        for run in row.runs
-        if run.summary is not None and run.history
+        for run in drawn_runs(row)
         for key in run.history[-1]
         if key.startswith("calls/")
     }

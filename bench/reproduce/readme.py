@@ -120,6 +120,7 @@ def total_text(found: Iterable[Finding]) -> str:
         claim
         for claim in list_claims([e for e in listed if e.artifact.spec.shows == "theorems"])
         if claim.claim["by"] == "paper" and claim.verdict.word == "holds"
+        if not claim.claim.get("over")  # the ratio of two methods is no bound
     ]
     said = (
         f"Of the papers' claims that hold, {len(bounds)} are bounds of theorems, which "

@@ -264,6 +264,7 @@ def write_page(
             results=results,
             pictures=more,
             drawn=any(drawn.values()),
+            shares=curves.shares_drawn(plan) if plan else [],
             budget=spec.budgets[record.budget],
             settings=row_settings(entry, book),
             paper=paper,
@@ -308,7 +309,7 @@ def figure_data(
         ],
         "variants": drawn,
         "planes": plane,
-        "band": "mean ± standard error over seeds",
+        "band": "mean ± standard error over the seeds that are done",
     }
 
 

@@ -117,8 +117,9 @@ def _rows(lines: list[SpeedLine]) -> Iterator[str]:
     for method in dict.fromkeys(line.method for line in lines):
         ours, *others = [line for line in lines if line.method == method]
         for other in others:
-            cells: list[Any] = [method, other.name, *map(_time, (ours, other))]
             timed = ours.seconds and other.seconds
+            about = f"{other.name} ({other.note})" if timed and other.note else other.name
+            cells: list[Any] = [method, about, *map(_time, (ours, other))]
             cells.append(speed_ratio(ours.seconds, other.seconds).text if timed else other.note)
             yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
