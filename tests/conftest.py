@@ -52,9 +52,12 @@ def kept() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def as_if_first() -> None:
     """A command that ran in this process may have left another number of threads behind, and so
-    other bits, and a variable with which processes import nothing from their script's folder."""
+    other bits, a variable with which processes import nothing from their script's folder, and the
+    fingerprint of other packages."""
     torch.set_num_threads(1)
     os.environ.pop("PYTHONSAFEPATH", None)
+    if plans := sys.modules.get("bench.reproduce.plan"):
+        plans.own_fingerprint.cache_clear()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What a sweep says when it ends: each setting over its seeds, the best first."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,20 @@ def test_settings_over_their_seeds_the_best_first(tmp_path: Path) -> None:
     assert [row.settings["lr"] for row in tables[accuracy]] == ["b", "a"]
     (seconds,) = gather(runs[:5], ("seconds", "neither")).values()
     assert [row.settings["lr"] for row in seconds] == ["a", "c", "b"]  # in the sweep's order
+
+
+def test_shared_seconds_do_not_stand_beside_own_ones(tmp_path: Path) -> None:
+    """A sweep that was interrupted may have made some of its runs side by side."""
+    runs = [made(tmp_path, 3.0, lr="a", seed=0), made(tmp_path, 5.0, lr="b", seed=0)]
+    shared = RunFolder(tmp_path, runs[1].folder.name)
+    summary = shared.summary()
+    assert summary is not None
+    shared.end(summary | {"amortised": True}, None)
+    ((first, second),) = gather(runs).values()
+    assert (first.seconds, first.values, second.values) == (2.0, (3.0,), (5.0,))
+    assert math.isnan(second.seconds)
+    ((alone,),) = gather(runs[1:]).values()
+    assert alone.seconds == 2.0  # all of a sweep may be so, and it says so
 
 
 def test_a_run_that_two_trials_share_counts_once(tmp_path: Path) -> None:

@@ -440,6 +440,21 @@ def test_a_stop_passes_through_a_job(
     assert one.state() == RunState("preempted", "why")
 
 
+def test_what_a_search_has_stopped_is_not_begun_again(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM may queue a job again whose first runs were pruned: its folder says preempted."""
+    monkeypatch.setattr(launch, "perform", lambda config, quiet: pytest.fail("it was begun again"))
+    one = job(folder)
+    begin(folder)
+    folder.leave("preempted", "stopped by halving")
+    assert jobs.is_preempted(one)
+    one.write_note("pruned", "stopped by halving")
+    assert not jobs.is_preempted(one)
+    jobs.make_job(one)
+    assert one.state() == RunState("pruned", "stopped by halving")
+
+
 def test_a_job_goes_to_another_process(folder: RunFolder) -> None:
     """A job is the same in another process, with its folder and its lanes."""
     one = job(folder)._replace(others=(job(folder, "other"),), log=folder.root / "log")
@@ -472,7 +487,9 @@ def test_what_an_earlier_attempt_left_is_not_what_became_of_this_one(
     left = (folder.path / name).stat().st_mtime_ns
     expected = LOST if lost else RunState(status, "why")
     now = job(folder, **run)._replace(since=left + 1)
-    assert now.state() == RunState(status, "why")  # the job has not begun yet
+    begins_anew = lost and run != {}
+    before = RunState("interrupted", "not begun") if begins_anew else RunState(status, "why")
+    assert now.state() == before  # the job has not begun yet
     now.note.write_text("")
     assert now.state() == expected
     assert now._replace(since=left).state() == RunState(status, "why")  # of this attempt

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -288,6 +289,31 @@ def test_making_a_folder_ready(config: Config) -> None:
     config["run"]["force"] = True
     run.prepare(config, -1)
     assert {p.name for p in run.path.iterdir()} == {"config.yaml", "mine"}
+
+
+def test_the_summary_goes_before_the_rows_that_it_speaks_of(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that is tried again: a kill between the two leaves no summary of fewer rows."""
+    run = folder(config)
+    with closing(run.rows()) as rows:
+        for step in (0, 2, 4):
+            rows.add({"step": step})
+    run.end({"status": "diverged", "reason": "x", "last": {"step": 4}}, None)
+    config["run"]["every"] = 2
+    before = (run.path / "history.jsonl").read_bytes()
+
+    def killed(path: Path, missing_ok: bool) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.prepare(config, 2)
+    assert (run.path / "history.jsonl").read_bytes() == before
+    run.prepare(config, 2)
+    assert run.summary() is None
+    assert [row["step"] for row in run.history()] == [0, 2]
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -401,7 +401,8 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(Names, "config", stand_in)
     monkeypatch.setattr(plans.naming, "name", called)
-    monkeypatch.setattr(plans, "fingerprint", lambda: "now")
+    for name in ("fingerprint", "own_fingerprint"):
+        monkeypatch.setattr(plans, name, lambda: "now")
     return calls
 
 
@@ -461,6 +462,29 @@ def test_names_of_other_code_and_damaged_ones_are_forgotten(
     assert Names(tmp_path).get(POINT, 0) is None
     names.file.write_text(content)
     assert Names(tmp_path).get(POINT, 0) is not None
+
+
+def test_names_are_not_kept_as_those_of_code_that_was_edited_meanwhile(
+    composed: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process composes them by what it had imported before."""
+    names = Names(tmp_path)
+    monkeypatch.setattr(plans, "fingerprint", lambda: "edited")
+    names.ensure([(POINT, 0)], Path("f.yaml"))
+    assert names.get(POINT, 0) is not None
+    assert not names.file.exists()
+    assert Names(tmp_path).fingerprint == "now"
+
+
+def test_the_names_of_all_artifacts_are_kept_in_one_file(
+    composed: list[Any], tmp_path: Path
+) -> None:
+    """There are some 20,000 for all budgets but the full one, each with hundreds of letters of
+    settings; a file of a run folder may have 4 MB."""
+    names, long = Names(tmp_path), (("task.name", "x" * 500),)
+    wanted = [(Point("code", "A", long, ()), seed) for seed in range(25_000)]
+    names.ensure(wanted, Path("f.yaml"))
+    assert Names(tmp_path).get(*wanted[-1]) == names.get(*wanted[-1]) is not None
 
 
 def test_names_go_through_no_link(composed: list[Any], tmp_path: Path) -> None:

@@ -40,11 +40,16 @@ from bench.runs.folder import RunFolder
 from bench.runs.history import (
     History,
     as_line,
-    keep_rows,
     read_rows,
     replace_nonfinite,
+    rows_to_keep,
     sample_rows,
 )
+
+
+def keep_rows(path: Path, upto: int, every: int) -> None:
+    """As a run folder does it when its run goes on."""
+    write_whole(path, rows_to_keep(path, upto, every))
 
 
 class Disk:

@@ -19,7 +19,7 @@ import bench.sweeps.sweep as sweep
 from bench.core.settings import BadSetting
 from bench.runs import exit_codes, lanes
 from bench.runs.files import read_json
-from bench.runs.folder import RunFolder
+from bench.runs.folder import RunFolder, RunState
 from bench.runs.source import source
 from bench.sweeps import bundling, launchers
 from bench.sweeps.composing import Composer
@@ -273,6 +273,16 @@ def test_what_goes_side_by_side_unasked(configs: list[Config], keys: list[str]) 
         assert [config["vectorize"] for config in ours] == [expected] * len(ours)
 
 
+def test_runs_that_have_ended_decide_with_the_others() -> None:
+    """A sweep over two methods that was interrupted, or that a method was added to, still compares
+    their times: what is left of it is not made side by side."""
+    ours = [of_method(), of_method(1)]
+    ended = [of_method(0, _target_="n")]
+    assert bundling.choose_lanes(ours, True, ended) is False
+    assert [config["vectorize"] for config in ours] == [[], []]
+    assert bundling.choose_lanes([of_method(), of_method(1)], True, [of_method(2)]) is True
+
+
 def test_what_was_asked_for_stays() -> None:
     ours = [of_method() | {"vectorize": []}, of_method(1) | {"vectorize": ["seed"]}]
     assert bundling.choose_lanes(ours, True) is False
@@ -296,6 +306,8 @@ def test_lanes_that_have_not_ended_become_runs_of_their_own(tmp_path: Path) -> N
     assert [each.folder.name for each in apart] == ["t/a/0", "t/a/2", "t/a/3", "t/a/4"]
     assert all(not each.others and not each.if_faster for each in apart)
     assert all(each.config["vectorize"] == [] for each in apart)
+    assert all(not each.has_begun for each in apart)  # nobody asked for what was refused
+    assert apart[0].state() == RunState("interrupted", "not begun")
     assert jobs[0].config["vectorize"] == ["seed"]
 
 

@@ -21,7 +21,7 @@ from bench.core.loop import run
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from bench.numerics.descent import descent
-from bench.runs import checkpoint, exit_codes, lock, stop
+from bench.runs import checkpoint, exit_codes, launch, lock, stop
 from bench.runs.files import read_json, write_whole
 from bench.runs.folder import RunFolder
 from bench.sweeps import launchers, pruning, search, sweep, tuning
@@ -299,6 +299,32 @@ def test_a_trial_that_the_machine_ended_goes_on(
     assert trials_of(runs) == known
 
 
+def test_trials_that_failed_are_tried_again_if_asked(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after an error in a method, which is mended then."""
+    command = (*SEARCH, "run.every=20", STEP, "hydra.sweeper.n_trials=3")
+    assert main(*command).code == 0
+    known = trials_of(tmp_path / "runs")
+    (tmp_path / "runs").rename(tmp_path / "whole")
+
+    def breaks(*given: Any) -> int:
+        raise RuntimeError("an error of the method")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "begin", breaks)
+        assert main(*command).code == exit_codes.FAILED
+    assert [*ends(tmp_path / "runs").values()] == ["failed"] * 3
+    assert main(*command).code == exit_codes.FAILED
+    again = main(*command, "run.retry_failed=true")
+    assert again.code == 0, again.err
+    assert [*ends(tmp_path / "runs").values()] == ["done"] * 3
+    assert len(trials_of(tmp_path / "runs")) == len(known) == 3
+    assert main(*command).code == 0
+
+
 def test_who_goes_on_later_is_said_by_the_folder(tmp_path: Path) -> None:
     """A run that has not ended and did not fail; refused, it has to have a checkpoint."""
 
@@ -404,7 +430,13 @@ def test_a_trial_of_several_seeds_and_a_step_that_diverges(
         "algorithm.outer_lr=0.1 seed=7", "algorithm.outer_lr=0.1 seed=8",
     }  # fmt: skip
     assert "quadratic: objective, lower is better, best first; mean ± sd over seeds" in said.out
+    again = main(*command)
+    assert again.code == 0, again.err
+    assert ends(tmp_path / "runs") == found | {
+        key: "skipped" for key, end in found.items() if end == "done"
+    }
     more = main(*command[:-1], "seed=7", "hydra.sweeper.n_trials=6")
+    assert more.code == 0, more.err
     assert "trial 6 of 6: algorithm" in more.out
     assert "trial 5 of" not in more.out
 
@@ -482,7 +514,10 @@ def test_a_space_from_a_file(main: Main, tmp_path: Path) -> None:  # noqa: F811
     assert "cannot set this; hydra/sweeper=optuna is the one that has settings" in alone.err
     params = "+hydra.sweeper.params={algorithm.outer_lr: 'interval(0.1, 0.2)'}"
     again = main(*SEARCH, params, "run.every=20", "hydra.sweeper.n_trials=2")
-    assert again.out.splitlines()[-1] == said.out.splitlines()[-1].replace(" experiment=mine", "")
+    best = again.out.splitlines()[-1]
+    assert best.startswith("the best again: bench ")
+    # bench alone would refuse the file, as it is that of a search
+    assert said.out.splitlines()[-1] == f"the best again: {best.split()[-1]}"
 
 
 def test_a_damaged_journal_is_refused_and_kept(tmp_path: Path) -> None:

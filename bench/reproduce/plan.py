@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
@@ -171,23 +171,22 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
 class Names:
     """The names of runs, and their configurations.
 
-    Composing a configuration takes about a second and imports torch. The names that were found
-    with this very code and these very configs are therefore kept under the runs' root.
+    Composing one takes long and imports torch. The names that were found with this very code and
+    these very configs are therefore kept under the runs' root.
     """
 
     def __init__(self, root: Path, extra: Sequence[str] = ()):
         """extra: overrides for all runs; a run's name must not depend on them."""
         self.root, self.extra = root, extra
         self.file = root / OWN / "names.json"
-        self.fingerprint = fingerprint()
+        self.fingerprint = own_fingerprint()
         self.compose: Composer | None = None
         self.composed: dict[str, Any] = {}
         self.known: dict[str, str] = {}
         if not self.file.parent.is_symlink():
             with suppress(OSError, BadSetting):  # what is not there, or damaged, is found again
-                self.known = read_json(self.file, check=shapes.check_names).get(
-                    self.fingerprint, {}
-                )
+                kept = read_json(self.file, check=shapes.check_names)
+                self.known = kept.get(self.fingerprint, {})
 
     def get(self, point: Point, seed: int) -> str | None:
         """The run's name: task/algorithm/hash; None if it has not been composed yet."""
@@ -202,13 +201,11 @@ class Names:
             except BadSetting as error:
                 raise BadSetting(f"{file}: rows.{point.row}: {error}") from None
             self.known[self._key(point, seed)] = naming.name(config)
-        if missing:
-            try:
+        if missing and fingerprint() == self.fingerprint:  # nobody has edited the code meanwhile
+            with suppress(OSError):  # a root that cannot be written can still be read
                 refuse_links(self.file.parent)
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 write_sealed_json(self.file, {self.fingerprint: self.known})
-            except OSError:
-                pass  # a root that cannot be written can still be read
 
     def config(self, point: Point, seed: int) -> dict[str, Any]:
         """The complete configuration of a run; raises BadSetting."""
@@ -230,8 +227,7 @@ class Names:
     def _compose(self, point: Point) -> Any:
         """What Hydra composes for a point; the caller sets the grid's settings and the seed in it.
 
-        A copy is kept for every set of the grid's paths, so that a value that is set for one grid
-        does not stay for another.
+        A copy is kept for every set of the grid's paths: no value stays for another grid.
         """
         from bench.sweeps.composing import own_composer  # imports Hydra
 
@@ -247,11 +243,18 @@ class Names:
 
     @staticmethod
     def _key(point: Point, seed: int) -> str:
-        return json.dumps([point.settings, point.chosen, seed])
+        whole = json.dumps([point.settings, point.chosen, seed])
+        return blake2b(whole.encode(), digest_size=12).hexdigest()  # all would have 43 MB
+
+
+@cache
+def own_fingerprint() -> str:
+    """The fingerprint of the code that this process runs: of the files when first asked."""
+    return fingerprint()
 
 
 def fingerprint() -> str:
-    """A digest of all that a run's name depends on: configs, signatures, and the naming itself."""
+    """A digest of all that a name depends on: configs, signatures and the naming, as of now."""
     here = Path(__file__).parent.parent
     top = [here, here.parent / "tasks", here.parent / "algorithms", Path(str(files("conf")))]
     top += [package.folder for package in listed().packages]

@@ -33,15 +33,16 @@ from bench.runs.files import (
     read_yaml,
     write_sealed_json,
     write_sealed_yaml,
+    write_whole,
 )
 from bench.runs.history import (
     EachRow,
     History,
     count_rows,
-    keep_rows,
     read_rows,
     readable_rows,
     rows_at,
+    rows_to_keep,
     sample_rows,
 )
 
@@ -264,11 +265,12 @@ class RunFolder:
         earlier row is missing.
         """
         afresh = config["run"]["force"]
-        if not afresh:
-            keep_rows(self.path / HISTORY, upto, config["run"]["every"])
+        kept = None if afresh else rows_to_keep(self.path / HISTORY, upto, config["run"]["every"])
         gone = FILES if afresh else (SUMMARY, STATUS)
         for file in (*gone, *HALF):
             (self.path / file).unlink(missing_ok=True)
+        if kept is not None:  # after the summary is gone: it would speak of the rows that go
+            write_whole(self.path / HISTORY, kept)
         if afresh:
             shutil.rmtree(self.path / WANDB[0], ignore_errors=True)
         write_sealed_yaml(self.path / CONFIG, dict(config))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.core.settings import BadSetting
-from bench.runs.files import ADVICE, check_text, damaged, is_number, open_regular, write_whole
+from bench.runs.files import ADVICE, check_text, damaged, is_number, open_regular
 
 MOST_BYTES = 2_000_000_000  # of a history
 MOST_LINE = 1_000_000  # bytes of a row
@@ -195,13 +195,13 @@ def chained_line(digest: str, text: bytes) -> bytes:
     return text[:-1] + b', "digest": "' + digest.encode() + b'"}\n'
 
 
-def keep_rows(path: Path, upto: int, every: int) -> None:
-    """Remove the rows of steps after `upto`, which a run measured after its last checkpoint.
+def rows_to_keep(path: Path, upto: int, every: int) -> bytes:
+    """The file without the rows of steps after `upto`, which were measured after a checkpoint.
 
-    every: steps between rows. Rows without digests get theirs. Raises BadSetting, before anything
-    is changed, if an earlier row was changed or is missing: rows are on disk before the checkpoint
-    is, so that somebody must have changed the file. A damaged row after `upto` has a line on
-    standard error, and is measured again like all of these.
+    every: steps between rows. Rows without digests get theirs. Raises BadSetting if an earlier row
+    was changed or is missing: rows are on disk before the checkpoint is, so that somebody must have
+    changed the file. A damaged row after `upto` has a line on standard error, and is measured again
+    like all of these.
     """
     kept, digest, there = bytearray(), "", set[int]()
     wanted = range(0, upto + 1, every)
@@ -223,7 +223,7 @@ def keep_rows(path: Path, upto: int, every: int) -> None:
             f"{path} has lost rows, that of step {gone} first, and its checkpoint is of step "
             f"{upto}: {ADVICE}"
         )
-    write_whole(path, bytes(kept))
+    return bytes(kept)
 
 
 class History:

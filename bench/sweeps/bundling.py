@@ -9,19 +9,23 @@ from bench.sweeps.jobs import Job
 WORTH = 5000  # steps of all runs together from which lanes are tried unasked: recording takes 2 s
 
 
-def choose_lanes(configs: Sequence[dict[str, Any]], one_machine: bool) -> bool:
+def choose_lanes(
+    configs: Sequence[dict[str, Any]], one_machine: bool, ended: Sequence[dict[str, Any]] = ()
+) -> bool:
     """Settle the setting `vectorize` of each configuration that leaves it open.
 
     Lanes vary the seeds and step sizes of a sweep over a single method. A sweep over several
     methods compares their times, which lanes do not have. Whether lanes are faster is measured when
-    they begin. one_machine: the runs would share the cores of this machine. Gives whether lanes are
-    to be tried.
+    they begin. one_machine: the runs would share the cores of this machine. ended: configurations
+    of the sweep's runs that need not be made, with whose times the others are compared too. Gives
+    whether lanes are to be tried.
     """
     still_open = [config for config in configs if config["vectorize"] is None]
     if not still_open:
         return False
-    methods = {config["algorithm"]["_target_"] for config in configs}
-    timed = any(config["run"][key] for config in configs for key in ("seconds", "cpu_seconds"))
+    every = [*configs, *ended]
+    methods = {config["algorithm"]["_target_"] for config in every}
+    timed = any(config["run"][key] for config in every for key in ("seconds", "cpu_seconds"))
     steps = sum(config["run"]["steps"] for config in still_open)
     tried = one_machine and len(methods) == 1 and not timed and steps >= WORTH
     keys = varied_settings(still_open) if tried else []
@@ -58,9 +62,12 @@ def take_apart(job: Job) -> list[Job]:
     """The runs that a job of lanes has not brought to their ends, each as a job of its own.
 
     Lanes that nobody asked for may be refused, or their process may be killed for the memory that
-    they take together. A run that another process makes is left to that one.
+    they take together. What is noted of that goes: the jobs have not begun. A run that another
+    process makes is left to that one.
     """
     left = [each for each in job.all if not is_over(each.state())]
+    for each in left:
+        each.note.unlink(missing_ok=True)
     return [
         each._replace(others=(), if_faster=False, config={**each.config, "vectorize": []})
         for each in left

@@ -96,6 +96,8 @@ def gather(made: Sequence[Made], asked: tuple[str, Way] | None = None) -> dict[K
         if summary is not None:
             ends[each.folder.path] = summary
             metrics.setdefault(each.task, asked[0] if asked else metric_of(summary))
+    if len({bool(end.get("amortised")) for end in ends.values()}) > 1:
+        ends = {path: without_shared_seconds(end) for path, end in ends.items()}
     groups: dict[Kind, dict[tuple[str, ...], dict[Path, Made]]] = {}  # a run counts once
     for each in made:
         end = ends.get(each.folder.path)
@@ -128,6 +130,14 @@ def summary_of(folder: RunFolder) -> dict[str, Any] | None:
 def metric_of(summary: Mapping[str, Any]) -> str:
     """The metric to watch of a run that has ended; a foreign summary may lack it."""
     return str(summary.get("metric", "step"))
+
+
+def without_shared_seconds(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A summary without its seconds if the run shared them with other runs: they cannot stand
+    beside the seconds of runs that had theirs alone."""
+    if not summary.get("amortised"):
+        return summary
+    return {**summary, "last": {k: v for k, v in summary["last"].items() if k != "seconds"}}
 
 
 def row_of(own: Sequence[Made], ends: Mapping[Path, Mapping[str, Any]], metric: str) -> Row:

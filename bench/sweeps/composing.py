@@ -35,6 +35,12 @@ class Composer:
         # the last configuration, if only plain values were written into it, with their keys
         self.last: tuple[Any, DictConfig] | None = None
 
+    @property
+    def has_own_folder(self) -> bool:
+        """Whether --config-dir was given, so that a choice may be a file of one's own."""
+        path = self.loader.get_search_path().get_path()
+        return any(part.provider == "command-line" for part in path)
+
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         """The configuration of a run; a later call may change it, so it must be used at once."""
         groups = tuple(o for o in overrides if self._is_group(o))

@@ -70,6 +70,12 @@ class Job(NamedTuple):
             return None
 
     @property
+    def is_pruned(self) -> bool:
+        """Whether the run was stopped because a search wants it no more."""
+        said = self.read_note()
+        return said is not None and said.status == "pruned"
+
+    @property
     def lacks_memory(self) -> bool:
         """Whether a run of it found no memory on the GPU."""
         notes = [each.read_note() for each in self.all]
@@ -88,12 +94,13 @@ class Job(NamedTuple):
         return RunState("interrupted", "not begun")
 
     def has_old_news(self, state: RunState) -> bool:
-        """Whether a state is what an earlier attempt left: the job has begun, and its process ended
-        before it could take away what that attempt had left."""
+        """Whether a state is what an earlier attempt left: this one was to start the run again, or
+        has begun to go on with it, and has not taken away what the one before had left."""
         run = self.config["run"]
         again = state.status in ("failed", "diverged") and run.get("retry_failed", False)
-        goes_on = run["force"] or again or state.status in ("preempted", "interrupted")
-        return goes_on and self.has_begun and self.folder.was_left_before(self.since)
+        goes_on = self.has_begun and state.status in ("preempted", "interrupted")
+        old = run["force"] or again or goes_on
+        return old and self.folder.was_left_before(self.since)
 
 
 def make_job(job: Job) -> None:
@@ -123,6 +130,8 @@ def make_one(job: Job) -> None:
     import_torch()
     from bench.runs.launch import perform  # slow to import, and a launcher does not need it
 
+    if job.is_pruned:
+        return  # it was begun again, as by SLURM: what is pruned stays so
     config = config_to_start(job)
     job.note.write_text("")
     try:
@@ -199,7 +208,9 @@ def is_lost(job: Job) -> bool:
 
 def is_preempted(job: Job) -> bool:
     """Whether a signal has stopped a run of the job, or of its other lanes, and it was saved."""
-    return any(state_of(each.folder).status == "preempted" for each in job.all)
+    return any(
+        state_of(each.folder).status == "preempted" and not each.is_pruned for each in job.all
+    )
 
 
 def state_of(folder: RunFolder) -> RunState:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.pruners import BasePruner
     from optuna.storages import JournalStorage
+    from optuna.trial import FrozenTrial
 
 Pruner = Literal["halving", "hyperband", "median", "none"]
 Direction = Literal["minimize", "maximize"]
@@ -135,10 +136,15 @@ def mend(journal: Path) -> None:
             os.truncate(journal, whole)
 
 
+def is_left(trial: "FrozenTrial", retry_failed: bool) -> bool:
+    """Whether a trial is to be made: it has no end, or has failed and is to be tried again."""
+    return not trial.state.is_finished() or (retry_failed and trial.state.name == "FAIL")
+
+
 def forget_unfinished(
-    journal: Path, pruning: Pruning, direction: Direction, wanted: Set[str]
+    journal: Path, pruning: Pruning, direction: Direction, wanted: Set[str], retry_failed: bool
 ) -> None:
-    """Write the journal anew: as if each trial without an end had not been begun.
+    """Write the journal anew: as if each trial that `is_left` had not been begun.
 
     Such a trial keeps its values alone, so that the rows of its run are told once more and the
     pruner decides as if they were new. One that was killed before it had all its values is left
@@ -152,7 +158,7 @@ def forget_unfinished(
     for trial in open_study(storage_of(journal), pruning).get_trials():
         if trial.params.keys() != wanted:
             continue
-        if not trial.state.is_finished():
+        if is_left(trial, retry_failed):
             trial = create_trial(
                 state=TrialState.RUNNING, params=trial.params, distributions=trial.distributions
             )

@@ -35,6 +35,7 @@ from bench.sweeps.pruning import (
     Pruning,
     Watch,
     forget_unfinished,
+    is_left,
     mend,
     open_study,
     storage_of,
@@ -102,6 +103,7 @@ class Search:
         self.compose, self.space, self.settings = compose, space, settings
         self.launcher, self.folder, self.aim = launcher, folder, aim
         self.base_seed, run = first["seed"], first["run"]
+        self.retry_failed = bool(run["retry_failed"])
         rung = max(run["every"], run["steps"] // FACTOR**RUNGS)
         self.pruning = Pruning(settings["pruner"], rung, run["steps"])
         self.journal = folder / JOURNAL
@@ -113,10 +115,10 @@ class Search:
         mend(self.journal)
         self.read_journal()
         known = self.study.get_trials(deepcopy=False)
-        left = [trial for trial in known if not trial.state.is_finished()]
+        left = [trial for trial in known if is_left(trial, self.retry_failed)]
         if left and not self.someone_makes(left):
-            wanted = self.space.parts.keys()
-            forget_unfinished(self.journal, self.pruning, self.aim.direction, wanted)
+            wanted, direction = self.space.parts.keys(), self.aim.direction
+            forget_unfinished(self.journal, self.pruning, direction, wanted, self.retry_failed)
             self.read_journal()
 
     def read_journal(self) -> None:
@@ -139,7 +141,7 @@ class Search:
             trial = self.trial(known.number, known.params)
             self.trials.append(trial)
             if known.state.is_finished():
-                trial.outcomes = [found_before(run) for run in trial.runs]
+                trial.outcomes = outcomes_before(trial)
             else:
                 left.append(trial)
         over = len(self.trials) - len(left)
@@ -302,8 +304,11 @@ class Search:
         tell_offline([folder.path for folder in runs])
         finished = [t for t in self.study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
         if any(math.isfinite(trial.value or 0.0) for trial in finished):
-            best = self.space.overrides(self.space.texts(self.study.best_trial.params))
-            print(f"the best again: bench {shlex.join(best)}")
+            texts = self.space.texts(self.study.best_trial.params)
+            again = f"bench {shlex.join(self.space.overrides(texts))}"
+            if self.compose.has_own_folder:  # whose file may be that of a search
+                again = " ".join(f"{key}={text}" for key, text in texts.items())
+            print(f"the best again: {again}")
         return exit_code(ends)
 
 
@@ -324,6 +329,14 @@ def goes_on_later(run: sweep.SweepRun, end: sweep.Outcome) -> bool:
     if end.status == "refused" and not run.folder.has_checkpoint():
         return False
     return state_of(run.folder).status in ("lost", "missing", *sweep.LATER)
+
+
+def outcomes_before(trial: Trial) -> list[sweep.Outcome]:
+    """What became of the runs of a trial that optuna knows to be over: of the first alone where
+    that is not done, as the others were then not made."""
+    first, *others = trial.runs
+    found = found_before(first)
+    return [found, *(found_before(run) for run in others if found.status in sweep.GOOD)]
 
 
 def found_before(run: sweep.SweepRun) -> sweep.Outcome:

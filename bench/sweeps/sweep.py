@@ -87,7 +87,8 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
         folder = folder.with_name(f"{folder.name}-{os.getpid()}")
     notes = folder / "notes"
     wanted = [run.config for run in runs if ends[run.number] is None and run.config is not None]
-    unasked = choose_lanes(wanted, launcher.one_machine)
+    ended = [run.config for run in runs if ends[run.number] and run.config is not None]
+    unasked = choose_lanes(wanted, launcher.one_machine, ended)
     jobs = {
         run.number: Job(
             run.config,
