@@ -389,6 +389,19 @@ def test_when_a_checkpoint_is_made(
     recording.history.close()
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_run_that_stops_says_how_it_goes_on(
+    force: bool, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config["run"]["force"] = force  # the same command would start again
+    recording = Recording(opened(config), shown=False)
+    recording.leave("preempted", "stopped by SIGTERM", 75)
+    how = " without run.force=true" if force else ""
+    said = f"bench: stopped by SIGTERM at step 0; the same command{how} goes on\n"
+    assert capsys.readouterr().err == said
+    recording.history.close()
+
+
 def test_what_is_lost_is_not_saved(config: Config) -> None:
     run = opened(config)
     recording = Recording(run, shown=False)

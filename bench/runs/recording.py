@@ -92,7 +92,10 @@ class Recording:
         self.logger.end({"status": status, "reason": reason})
         self.logger.close(code)
         if tell:
-            print(f"bench: {reason} at step {where}; the same command goes on", file=sys.stderr)
+            same = "the same command"
+            if self.settings["force"]:  # which would start again
+                same += " without run.force=true"
+            print(f"bench: {reason} at step {where}; {same} goes on", file=sys.stderr)
 
     def others_cores(self) -> float | None:
         """How many cores were busy beside the run; None for a run that was made in parts."""
