@@ -8,7 +8,8 @@ from torch import Tensor
 from bench.core.algorithm import LOWER, UPPER, Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.settings import BadSetting
-from bench.core.task import Task
+from bench.core.task import Place, Task
+from bench.core.together import loss_at
 
 
 def check_fit(task: Task, algorithm: Algorithm) -> None:
@@ -84,5 +85,5 @@ def is_minimax(task: Task, x: Tensor, y: Tensor) -> bool:
         return False
     batch = Draw(task, 0, 0).f()
     with torch.no_grad():
-        f, g = task.upper(x, y, batch), task.lower(x, y, batch)
+        f, g = (loss_at(task, Place(upper, x, y, batch)) for upper in (True, False))
     return torch.allclose(g, -f, equal_nan=True)
