@@ -573,6 +573,37 @@ def test_times_memory_and_the_last_steps_info_are_of_the_machine(bench: Bench) -
     assert bench.check(**some).code == 0
 
 
+def test_info_that_a_claim_is_about_is_compared(bench: Bench) -> None:
+    slope = {"kind": "between", "by": "us", "text": "s", "rows": ["A"], "metric": "info/slope",
+             "at_most": 5.0}  # fmt: skip
+    some: dict[str, Any] = {"claims": {**CLAIMS, "slope": slope}}
+    bench.record(**some)
+    assert bench.check(**some).code == 0
+    bench.last("paper/A/-1", **{"info/slope": 3.1})
+    said = bench.check(**some)
+    assert said.code == 1
+    assert any("info/slope: 3.1, recorded 3" in line for line in said.differing)
+
+
+def test_the_values_that_chose_a_grid_point_are_compared(bench: Bench) -> None:
+    grid: dict[str, Any] = {
+        "grid": {"algorithm.lr": [0.1, 0.2]}, "rows": {"A": {"method": "bome"}}, "claims": {},
+        "select": {"metric": "loss", "best": "lowest"},
+    }  # fmt: skip
+    for lr, loss in ((0.1, 0.5), (0.2, 0.25)):
+        run(bench.root, f"paper/A/{lr}-0", loss)
+    for seed in (1, 2, 3):
+        run(bench.root, f"paper/A/0.2-{seed}", 0.25 + 0.01 * seed)
+    bench.record(**grid)
+    assert bench.check(**grid).code == 0
+    bench.scaled("paper/A/0.1-0", 1.01)  # by less than the seeds differ: .005 of .02
+    assert bench.check(**grid).code == 0
+    bench.scaled("paper/A/0.1-0", 1.1)
+    said = bench.check(**grid)
+    assert said.code == 1
+    assert any("tried {'algorithm.lr': 0.1}: loss" in line for line in said.differing)
+
+
 def test_part_of_the_runs_is_compared_and_told_in_the_last_line(bench: Bench) -> None:
     """The verdicts are then those of the record."""
     for seed in range(3):
@@ -610,7 +641,7 @@ def test_runs_are_held_against_the_row_and_seed_whatever_their_name(bench: Bench
 
 
 def test_the_seed_that_tries_points_is_compared_with_older_records(bench: Bench) -> None:
-    """They have it among the seeds of the row. Other points of the grid are not compared."""
+    """They have it among the seeds of the row. What chose is compared with every point's value."""
     grid: dict[str, Any] = {
         "grid": {"algorithm.lr": [0.1, 0.2]}, "rows": {"A": {"method": "bome"}}, "claims": {},
         "select": {"metric": "loss", "best": "lowest"},
@@ -620,15 +651,15 @@ def test_the_seed_that_tries_points_is_compared_with_older_records(bench: Bench)
     run(bench.root, "paper/A/0.2-1", 0.25, accuracy=0.5)
     bench.record(**grid)
     assert bench.check(**grid).last == (
-        "no claims; 5 values compared, differing: none; "
-        "1 artifact with part of their runs only: p/a short (3 of 5)"
+        "no claims; 5 values compared, differing: none; not compared: values of which the seeds do "
+        "not say what is close (2); 1 artifact with part of their runs only: p/a short (3 of 5)"
     )
     bench.rerecorded(lambda row: row.update(seeds=[0, 1, 2]))
     shutil.rmtree(bench.root / "paper/A/0.1-0")  # the point is chosen no more
     said = bench.check(**grid)
     assert (said.code, said.last) == (
-        0, "no claims; 5 values compared, differing: none; "
-        "1 artifact with part of their runs only: p/a short (1 of 5)",
+        0, "no claims; 5 values compared, differing: none; not compared: values of which the seeds "
+        "do not say what is close (1); 1 artifact with part of their runs only: p/a short (1 of 5)",
     )  # fmt: skip
     bench.scaled("paper/A/0.2-0", 1.001)
     assert bench.check(**grid).code == 1

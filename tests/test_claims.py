@@ -7,6 +7,7 @@ compared with verdicts.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.plan import PlannedRun, RecordedPart, Run
 from bench.reproduce.points import Point
 from bench.reproduce.recorded import UNKNOWN
-from bench.reproduce.slopes import RunsOfRows
+from bench.reproduce.slopes import RunsOfRows, log_growth
 from bench.reproduce.specs import Metric, Published
 from bench.runs.folder import RunFolder
 
@@ -468,7 +469,7 @@ def test_ends_that_a_clock_sets_are_compared_only_of_machines_of_one_speed(
 def test_growth(curve: list[float | None], status: str, expected: float) -> None:
     """The growth is log10 of the last value over the first; a run that failed grew without a
     bound."""
-    found = claims.log_growth(run(0, status, loss=curve), "loss")
+    found = log_growth(run(0, status, loss=curve), "loss")
     assert found == pytest.approx(expected, nan_ok=True)
 
 
@@ -483,9 +484,9 @@ def test_growth_from_a_value_that_is_not_finite_is_open() -> None:
 
 def test_growth_of_what_was_not_measured_is_unknown() -> None:
     one = run(0, loss=[1.0, 2.0])
-    assert math.isnan(claims.log_growth(one, "accuracy"))
+    assert math.isnan(log_growth(one, "accuracy"))
     one.history[0]["accuracy"] = 1.0
-    assert math.isnan(claims.log_growth(one, "accuracy"))
+    assert math.isnan(log_growth(one, "accuracy"))
 
 
 SLOPE = {"kind": "slope", "metric": "loss", "rows": ["A", "B"], "against": "step"}
@@ -696,6 +697,37 @@ def test_counts_that_are_all_the_same_need_no_test() -> None:
     assert claims.judge_parts(measured(less, runs)).word == "fails"
     equal = {**ABOVE, "metric": "loss", "margin": -1.0}
     assert claims.judge_parts(measured(equal, runs)).word == "not enough runs"
+
+
+@pytest.mark.parametrize("kind", ["above", "below", "order"])
+def test_equal_counts_are_neither_more_nor_less(kind: str) -> None:
+    runs = {row: [run(seed, loss=[1.0] * 3) for seed in (0, 1, 2)] for row in "AB"}
+    rows = {"rows": ["A", "B"]} if kind == "order" else {"rows": ["A"], "than": ["B"]}
+    claim = {"kind": kind, "metric": "calls", **rows}
+    assert claims.judge_parts(measured(claim, runs)).word == "fails"
+    most = runs["A"][0].last("calls")
+    bound = {"kind": "between", "metric": "calls", "rows": ["A"], "at_most": most}
+    assert claims.judge_parts(measured(bound, runs)).word == "holds"  # at most so many
+
+
+def test_a_run_that_misses_its_target_has_no_cost() -> None:
+    """It ended by its steps: what it took is not what the target takes."""
+    runs = {
+        row: [
+            replace(found, planned=replace(found.planned, point=Point("paper", row, (), ())))
+            for found in (run(seed, loss=curve) for seed in (0, 1, 2))
+        ]
+        for row, curve in {"A": [9.0, 5.0], "B": [9.0, 3.0, 0.1, 0.1]}.items()
+    }
+    claim = claimed({"kind": "below", "metric": "calls", "rows": ["A"], "than": ["B"]})
+
+    def values(**goals: tuple[str, float]) -> list[float]:
+        found = claims.claim_parts(claim, runs, 3, lambda n: Metric(label=n), {}, goals=goals)
+        return found[0].values
+
+    assert all(value < 0 for value in values())
+    assert all(map(math.isnan, values(A=("loss", 0.1), B=("loss", 0.1))))
+    assert all(value < 0 for value in values(A=("loss", 5.0), B=("loss", 0.1 * (1 - 1e-9))))
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,20 @@ def test_a_run_made_in_lanes_is_made_again_where_times_are_asked_for(tmp_path: P
     assert second.done
 
 
+def test_a_lanes_folder_does_not_hide_the_run_of_a_record(tmp_path: Path) -> None:
+    """Another artifact, which reads no times, may have made it in lanes below the same root."""
+    names: Any = Known()
+    finish(tmp_path, "paper/L/-1", 0.5)
+    known = made(tmp_path, columns=["loss", "seconds"]).rows[1].runs[0]
+    finish(tmp_path / "other", "paper/L/-1", 0.5, **LANE)
+    timed = artifact(columns=["loss", "seconds"])
+    found = plans.make_plan(
+        timed, BOOK, "short", tmp_path / "other", names, recorded={"paper/L/-1": known}
+    )
+    assert found is not None
+    assert found.rows[1].runs[0].summary == known.summary
+
+
 def test_a_run_beside_others_is_made_again_where_memory_is_asked_for(tmp_path: Path) -> None:
     """The peak memory of its process may be that of an earlier run."""
     for seed, earlier in ((1, 0), (2, 2)):

@@ -322,6 +322,20 @@ def test_of_another_grid_only_the_same_points_are_reused(record: Record, tmp_pat
     assert row.chosen is None
 
 
+def test_tries_of_a_grid_that_is_not_finished_are_reused(record: Record, tmp_path: Path) -> None:
+    """No point is chosen yet, so that the row has no runs."""
+    content = record.model_dump()
+    row = content["rows"]["paper"]["A"]
+    row["tries"][-1]["status"] = "missing"
+    of_runs = {key for key, value in row.items() if isinstance(value, list)} - {"tries"}
+    row |= {key: [] for key in of_runs} | {"finals": {}}
+    unfinished = Record.model_validate(content)
+    (found,) = (
+        r for r in planned(tmp_path, unfinished).rows if (r.variant, r.name) == ("paper", "A")
+    )
+    assert [run.summary is not None for run in found.tried] == [True, True, False]
+
+
 class Short(Known):
     """Names in which a point's first setting stands for all of them."""
 

@@ -194,7 +194,7 @@ def test_runs_that_neither_folder_nor_record_has(tmp_path: Path) -> None:
     half = records.make_record(made(tmp_path, **PLAIN), BOOK)
     found = lacking(tmp_path / "none", half)
     assert found is not None
-    assert (found.count, found.seconds) == (3, 6.0)  # six rows' runs have taken 12 seconds
+    assert (found.count, found.seconds) == (3, 12.0)  # the three that have ended took 12 seconds
     for seed in range(3):
         ended(tmp_path, f"paper/L/-{seed}", 0.6, process={"cpu_seconds": 4.0})
     assert lacking(tmp_path, half) is None

@@ -7,10 +7,12 @@ each seed, lies in [low, high]. The claim holds if all its parts hold, and fails
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise, product
+from operator import not_
 from statistics import stdev
+from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from bench.reproduce import statistics
 from bench.reproduce.claim_kinds import (
@@ -27,12 +29,13 @@ from bench.reproduce.claim_kinds import (
     Slope,
     WithinPublished,
 )
-from bench.reproduce.plan import TIMES, Run, metric_value
-from bench.reproduce.slopes import RunsOfRows, slope_parts
+from bench.reproduce.plan import TIMES, Run
+from bench.reproduce.slopes import RunsOfRows, log_growth, slope_parts
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
 from bench.reproduce.targets import costs_to_target, lead, log_ratio, target_phrase
 from bench.reproduce.timing import unlike_seeds
 
+DIGITS_LOST = 1e-8  # of a value of which a record keeps nine digits
 VerdictWord = Literal["holds", "fails", "not enough runs", "outdated", "not run"]
 
 
@@ -42,7 +45,7 @@ class ClaimPart(BaseModel):
     what: the values in words. expected: how many values there are once all runs have ended.
     extra_se, extra_n: the standard error of the published number that the values are compared with,
     and the number of runs behind that. counts: the values are counts that the settings fix.
-    median: the claim is about the median.
+    median: the claim is about the median. strict: a count on a bound lies outside.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
@@ -56,6 +59,7 @@ class ClaimPart(BaseModel):
     extra_n: int | None = None
     counts: bool = False
     median: bool = False
+    strict: bool = Field(default=False, exclude_if=not_)
 
     @property
     def reference(self) -> statistics.Reference:
@@ -102,6 +106,7 @@ def claim_parts(
     metrics: Callable[[str], Metric],
     published: Mapping[str, Mapping[str, Published]],
     by_clock: bool = False,
+    goals: Mapping[str, tuple[str, float]] = MappingProxyType({}),
 ) -> list[ClaimPart]:
     """The claim's parts, with the values of the runs that have ended.
 
@@ -111,6 +116,8 @@ def claim_parts(
     others worked beside one of its runs, or whose runs were made on machines of different speed:
     such times tell nothing of the methods, and the other seeds are judged. The same holds for
     machines of different speed where the claim compares the ends of runs that a clock ends.
+    goals: row -> the metric and the value at which its runs end. A run that has not come there has
+    no cost: what it took is not what that takes.
     """
     unlike = unlike_seeds(claim, runs, by_clock)
     runs = {
@@ -131,12 +138,18 @@ def claim_parts(
         better than another.
         """
         found = math.inf if run.failed else run.last(name)
-        if found is None:
+        if found is None or (is_cost(name) and misses(run)):
             return math.nan
         if math.isfinite(found):
             return found
         better = "neither" if is_cost(name) else metrics(name).better
         return {"higher": -math.inf, "lower": math.inf}.get(better, math.nan)
+
+    def misses(run: Run) -> bool:
+        """Whether the run was to end at a value, and ended above it."""
+        goal = goals.get(run.planned.point.row)
+        end = None if goal is None else run.last(goal[0])
+        return goal is not None and end is not None and end > goal[1] * (1 + DIGITS_LOST)
 
     def distance(run: Run, name: str, to: float) -> float:
         """How far the run's last value is from a number; infinite for a run that failed."""
@@ -175,6 +188,7 @@ def claim_parts(
             extra_se=published_error(paper, values) if paper else 0.0,
             extra_n=None if paper is None or paper.one_draw else paper.n,
             counts=asks_for_counts(claim), median=claim.median,
+            strict=isinstance(claim, Above | Below | Order),
         )  # fmt: skip
 
     def parts() -> Iterator[ClaimPart]:
@@ -310,20 +324,6 @@ def part_sources(claim: AnyClaim) -> list[tuple[str, tuple[str, ...]]]:
     return [(claim.metric, (row,)) for row in claim.rows]
 
 
-def log_growth(run: Run, metric: str) -> float:
-    """log10 of |last / first| of a metric; infinite for a run that failed.
-
-    It is infinite too for a run without a history. nan if either value is not there, or if the
-    first one is zero or not finite: no ratio to it says how much the metric has grown.
-    """
-    if run.failed or not run.history:
-        return math.inf
-    first, end = (metric_value(run.history[i], metric) for i in (0, -1))
-    if not first or math.isinf(first) or end is None:
-        return math.nan
-    return math.log10(abs(end / first)) if end else -math.inf
-
-
 def judge_parts(parts: Sequence[ClaimPart]) -> Verdict:
     """The verdict on a claim with these parts, of which there is at least one.
 
@@ -333,7 +333,7 @@ def judge_parts(parts: Sequence[ClaimPart]) -> Verdict:
     results = [
         statistics.judge_values(
             p.values, p.low, p.high, of=len(parts), reference=p.reference,
-            counts=p.counts, median=p.median,
+            counts=p.counts, median=p.median, strict=p.strict,
         )
         for p in parts
     ]  # fmt: skip

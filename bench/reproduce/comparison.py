@@ -8,7 +8,7 @@ with the finals.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from bench.reproduce import claims, records
@@ -126,7 +126,8 @@ def compare_bounds(
     """The recorded part's bounds, as far as they are not those that the spec asks for."""
     for name in ("low", "high", "extra_se"):
         a, b = getattr(new, name), getattr(kept, name)
-        if a != b:
+        rounded = name == "extra_se" and math.isclose(a, b, rel_tol=RELATIVE)  # of nine digits
+        if a != b and not rounded:
             yield ComparedValue(
                 f"{where}: {name}", f"{format_final(a)} by the spec", format_final(b), DIFFERS
             )
@@ -186,8 +187,10 @@ def compare_runs(old: Record, plan: Plan, variants: Iterable[str]) -> Iterator[C
 
     Both have to have ended in the same way and with the same last values, for which
     `allowed_difference` says how close these have to be. Times and peak memory are not compared,
-    because they differ on every machine, nor is info/*, which only tells of the last step.
+    because they differ on every machine, nor is info/* that no claim is about, which only tells of
+    the last step. So are the values by which grid points were chosen.
     """
+    judged = {name for claim in plan.artifact.spec.claims.values() for name in claim.metrics}
     for row in plan.rows:
         kept = old.rows.get(row.variant, {}).get(row.name)
         if kept is None or row.variant not in variants:
@@ -198,7 +201,10 @@ def compare_runs(old: Record, plan: Plan, variants: Iterable[str]) -> Iterator[C
                 where = (
                     f"{old.artifact} {old.budget} {row.variant} {row.name}, seed {kept.seeds[i]}"
                 )
-                yield from compare_run(where, run, kept, i)
+                yield from compare_run(where, run, kept, i, judged)
+        where = f"{old.artifact} {old.budget} {row.variant} {row.name}"
+        for run in row.tried:
+            yield from compare_try(where, run, kept)
 
 
 def runs_to_compare(row: PlannedRow, kept: RowRecord) -> list[Run]:
@@ -210,8 +216,36 @@ def runs_to_compare(row: PlannedRow, kept: RowRecord) -> list[Run]:
     return [run for run in (*tried, *row.runs) if run.summary is not None]
 
 
-def compare_run(where: str, run: Run, kept: RowRecord, i: int) -> Iterator[ComparedValue]:
-    """Compare the status and the last values of a run with those of the i-th recorded one."""
+def compare_try(where: str, run: Run, kept: RowRecord) -> Iterator[ComparedValue]:
+    """Compare the run that tried a grid point with the recorded one, by its name.
+
+    A record does not say on which machine a point was tried, so that the value by which points are
+    chosen may differ as much as those of the row's seeds.
+    """
+    found = next((t for t in kept.tries if t.get("name") == run.planned.name), None)
+    if run.summary is None or found is None or found["status"] == "missing":
+        return
+    named = f"{where}, tried {found['settings']}"
+    if found["status"] != run_status(run):
+        yield ComparedValue(f"{named}: status", run_status(run), found["status"], DIFFERS)
+        return
+    metric, old = found.get("metric"), found.get("value")
+    if metric is None:
+        return
+    within = allowed_difference(metric, old, run, kept, alike=False)
+    if within is None:
+        yield ComparedValue(named, "", "", NO_SPREAD)
+    else:
+        yield compare_values(f"{named}: {metric}", run.last(metric), old, within)
+
+
+def compare_run(
+    where: str, run: Run, kept: RowRecord, i: int, judged: Set[str]
+) -> Iterator[ComparedValue]:
+    """Compare the status and the last values of a run with those of the i-th recorded one.
+
+    judged: the metrics that claims are about.
+    """
     before, now = kept.status[i], run_status(run)
     if before == "missing":
         return
@@ -221,7 +255,7 @@ def compare_run(where: str, run: Run, kept: RowRecord, i: int) -> Iterator[Compa
     alike = ran_alike(run, kept, i)
     finals = {name: found for name, (found,) in records.final_values([run]).items()}
     for name in dict.fromkeys([*kept.finals, *filter(is_count, finals)]):
-        if name in OF_THE_MACHINE or name.startswith("info/"):
+        if name in OF_THE_MACHINE or (name.startswith("info/") and name not in judged):
             continue
         new, old = finals.get(name), kept.finals[name][i] if name in kept.finals else None
         if is_count(name):

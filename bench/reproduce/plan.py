@@ -355,15 +355,14 @@ def make_plan(
         folder = RunFolder(root, name)
         summary = read(folder)
         job = PlannedRun(point, seed, name)
+        kept = replace(recorded[name], planned=job) if name in recorded else None
         if summary is None:
-            return (
-                replace(recorded[name], planned=job) if name in recorded else Run(job, folder, None)
-            )
+            return kept or Run(job, folder, None)
         shared = (summary.get("process", {}).get("earlier_runs") or 0) > 0
         if (summary.get("amortised") and needs_times(spec, budget)) or (
             shared and measures_memory(spec)
         ):
-            return Run(replace(job, again=True), folder, None)
+            return kept or Run(replace(job, again=True), folder, None)
         if summary.get("amortised"):
             last = drop_times(summary["last"]) | {"amortised_seconds": summary["last"]["seconds"]}
             return Run(job, folder, {**summary, "last": last})

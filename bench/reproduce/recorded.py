@@ -90,7 +90,12 @@ def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -
     kept: dict[str, Run] = {}
     for point in points(artifact.spec, book, found.budget):
         row = found.rows.get(point.variant, {}).get(point.row)
-        if row is None or not row.runs:
+        if row is None:
+            continue
+        tried = tried_run(row, point, artifact, names)
+        if tried is not None:
+            kept.setdefault(tried.planned.name, tried)
+        if not row.runs:
             continue
         own = [recorded_run(found, row, i) for i in range(len(row.seeds))]
         judgeable = have_histories(own) or not needs_histories(point.row, artifact.spec)
@@ -104,9 +109,6 @@ def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -
                 for run in own
                 if run.summary is not None and run.planned.name in today
             }
-        tried = tried_run(row, point, artifact, names)
-        if tried is not None:
-            kept.setdefault(tried.planned.name, tried)
     return kept
 
 

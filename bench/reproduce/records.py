@@ -170,7 +170,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         if before
         else None
     )
-    reused = (len(ended) - len(fresh)) / ended_count(before) if before else 0.0
+    reused = (len(ended) - len(fresh)) / recorded_run_count(before) if before else 0.0
     environments = [stage for run in fresh for stage in stages(run.folder.environment())]
     verdicts = judge_claims(plan, book)
     rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
@@ -244,16 +244,17 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
 
 
 def recorded_run_count(found: Record) -> int:
-    """The number of runs that a record is made of, with those that had not ended."""
-    rows = [row for group in found.rows.values() for row in group.values()]
-    return sum(len(row.tries) + len(row.runs) for row in rows)
+    """The number of a record's runs that had ended, and whose times it therefore has.
 
-
-def ended_count(found: Record) -> int:
-    """The number of a record's runs that had ended, and whose times it therefore has."""
+    A run that several rows share counts once. Records of before tries had names count each.
+    """
     rows = [row for group in found.rows.values() for row in group.values()]
-    words = [word for row in rows for word in (*row.status, *(t["status"] for t in row.tries))]
-    return sum(word != "missing" for word in words)
+    ended: set[object] = set()
+    for row in rows:
+        ended |= {name for name, word in zip(row.runs, row.status) if word != "missing"}
+        tries = [t for t in row.tries if t["status"] != "missing"]
+        ended |= {t.get("name", (id(row), k)) for k, t in enumerate(tries)}
+    return len(ended)
 
 
 def count_looks(plan: Plan, old: Record | None, found: Verdicts) -> list[int]:
@@ -309,6 +310,7 @@ def parts_at_budget(
         p for p in points(spec, book, budget) if p.variant == variant and p.row in claim.needed_rows
     ]
     by_clock = any(map(ends_by_clock, of_claim))
+    goals = {p.row: goal for p in of_claim if (goal := goal_of(p)) is not None}
     parts = claims.claim_parts(
         claim_at_budget(claim, spec, budget),
         {row: [run for run in own if run.planned.seed in judged] for row, own in runs.items()},
@@ -316,16 +318,19 @@ def parts_at_budget(
         partial(book.metric, spec.task),
         {name: row.published for name, row in spec.rows.items()},
         by_clock,
+        goals,
     )
-    settings_fix_steps = not by_clock and not any(map(ends_at_target, of_claim))
+    settings_fix_steps = not by_clock and not goals
     if not settings_fix_steps:
         return [part.model_copy(update={"counts": False}) for part in parts]
     return parts
 
 
-def ends_at_target(point: Point) -> bool:
-    """Whether a point's runs end at a target."""
-    return dict(point.settings).get("run.until") is not None
+def goal_of(point: Point) -> tuple[str, float] | None:
+    """The metric and the value at which a point's runs end; None if they end by their steps."""
+    settings = dict(point.settings)
+    until = settings.get("run.until")
+    return None if until is None else (str(until), float(str(settings.get("run.target", "nan"))))
 
 
 def record_path(artifact: str, budget: str, results: Path = RESULTS) -> Path:

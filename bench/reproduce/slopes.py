@@ -81,3 +81,17 @@ def value_at_target(run: Run, metric: str, until: str, target: float) -> float:
             found = metric_value(row, metric)
             return math.nan if found is None else found
     return math.nan
+
+
+def log_growth(run: Run, metric: str) -> float:
+    """log10 of |last / first| of a metric; infinite for a run that failed.
+
+    It is infinite too for a run without a history. nan if either value is not there, or if the
+    first one is zero or not finite: no ratio to it says how much the metric has grown.
+    """
+    if run.failed or not run.history:
+        return math.inf
+    first, end = (metric_value(run.history[i], metric) for i in (0, -1))
+    if not first or math.isinf(first) or end is None:
+        return math.nan
+    return math.log10(abs(end / first)) if end else -math.inf

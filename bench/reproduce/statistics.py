@@ -132,6 +132,7 @@ def judge_values(
     reference: Reference = EXACT,
     counts: bool = False,
     median: bool = False,
+    strict: bool = False,
 ) -> Judgement:
     """Whether the mean of `values`, one for each seed, lies in [low, high].
 
@@ -148,7 +149,8 @@ def judge_values(
     of: the number of statements that the claim is made of. One of many statements fails only at
     the level divided by their number (Bonferroni); for all of them to hold no correction is needed.
     reference: how certain the number is that the values are compared with. counts: the values are
-    counts that the settings fix; where all are the same there is nothing to test.
+    counts that the settings fix; where all are the same there is nothing to test. strict: such a
+    count on a bound is outside, as an equal number is neither more nor less.
     """
     n = len(values)
     finite = n > 0 and bool(np.isfinite(values).all())
@@ -158,7 +160,8 @@ def judge_values(
     if n < 2 or not (math.isfinite(low) or math.isfinite(high)):
         return Judgement("open", centre, None, None, None, n)
     if same and counts:
-        inside = low <= values[0] <= high
+        on_bound = strict and values[0] in (low, high)
+        inside = low <= values[0] <= high and not on_bound
         certain = (0.0, 1.0) if inside else (1.0, 0.0)
         return Judgement("holds" if inside else "fails", centre, (centre, centre), *certain, n)
     bounds = [(b, side) for b, side in ((low, 1), (high, -1)) if math.isfinite(b)]
