@@ -155,8 +155,10 @@ def bring(name: str, source: Path, root: Path) -> str:
 
 def pieces_of(path: Path) -> list[Path]:
     """The pieces in which a file is there, in their order."""
-    found = path.parent.glob(f"{path.name}.part*")
-    return sorted(found, key=lambda piece: int(piece.name.rpartition(".part")[2]))
+    found = {
+        piece.name.rpartition(".part")[2]: piece for piece in path.parent.glob(f"{path.name}.part*")
+    }
+    return [found[number] for number in sorted(filter(str.isdigit, found), key=int)]
 
 
 def is_packed(path: Path) -> bool:

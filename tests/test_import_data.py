@@ -328,6 +328,7 @@ def test_a_piece_that_has_not_come_is_missed(source: Path, call: Any, tmp_path: 
     content = path.read_bytes()
     path.unlink()
     path.with_name(f"{path.name}.part0").write_bytes(content[:50])
+    path.with_name(f"{path.name}.part1.tmp").write_bytes(content[50:])  # half a download
     code, _, err = call(source, "--root", tmp_path / "root", "--only", "MNIST")
     assert code == 2
     assert "train-images-idx3-ubyte is not the published file" in err

@@ -737,6 +737,25 @@ def test_the_numbers_of_the_axis_stand_below_all_methods(entered: League) -> Non
     assert text.endswith("%")
 
 
+def test_a_planned_command_says_where_all_is(
+    league: League, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As given it finds the track, the targets and the runs. Targets of a task that the track has
+    no longer are of no account."""
+    shorter = {**TINY, "tasks": {"easy": EASY}}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(shorter))
+    where = ["--tracks", str(tmp_path), "--results", str(league.results)]
+    asked = ["plan", "--track", "tiny", "--method", "aid_fp", *where]
+    league_commands.app(asked, standalone_mode=False)
+    (line,) = capsys.readouterr().out.splitlines()
+    command, _, done = line.partition("  # ")
+    assert command.split() == [
+        "reproduce", "league", "run", "--track", "tiny", "--method", "aid_fp",
+        "--results", str(league.results), "--tracks", str(tmp_path),
+    ]  # fmt: skip
+    assert done.startswith("0 of ")
+
+
 def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
     guests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The commands `reproduce league ...`: set targets, enter methods, say what came of it."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,13 +70,18 @@ def plan(
 ) -> None:
     """Print one command for each entry that is not complete: each can be a job of its own."""
     import_torch()
-    from bench.reproduce.league.running import recorded, standing
+    from bench.reproduce.league.running import check_targets, recorded, standing
 
+    places = {"--data": (data, DATA), "--runs": (runs, RUNS), "--results": (results, RESULTS)}
+    given = {name: place for name, (place, usual) in places.items() if place != usual}
+    given |= {"--tracks": tracks} if tracks else {}
+    rest = "".join(f" {name} {shlex.quote(str(place))}" for name, place in given.items())
     for league in leagues(track, data, runs, results, tracks):
+        check_targets(league)
         complete = recorded(league)
         for name in [n for n in method or league.track.methods if n not in complete]:
             there = standing(league, name)
-            command = f"reproduce league run --track {league.name} --method {name}"
+            command = f"reproduce league run --track {league.name} --method {name}{rest}"
             out.print(f"{command}  # {there.done} of {there.asked} runs are there")
 
 

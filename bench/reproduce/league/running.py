@@ -118,8 +118,10 @@ def recorded(league: League) -> set[str]:
 def standing(league: League, method: str) -> RunCount:
     """How many runs of a method's entry are there, and how many are asked for."""
     counts = [
-        count_runs(league.entrant(task, method), targets, league.progress(task, method))
-        for task, targets in league.targets.tasks.items()
+        count_runs(
+            league.entrant(task, method), league.targets.tasks[task], league.progress(task, method)
+        )
+        for task in league.track.tasks
     ]
     return RunCount(sum(c.done for c in counts), sum(c.asked for c in counts))
 
