@@ -303,6 +303,36 @@ def test_runs_without_histories_are_reused_only_where_no_claim_needs_them(
     assert all(run.summary is not None for run in row.runs)
 
 
+def test_runs_of_thinned_histories_are_reused_only_where_no_claim_needs_them(
+    record: Record, tmp_path: Path
+) -> None:
+    """A claim that is added later would be judged from a part of the rows."""
+
+    def reused(rows: int) -> bool:
+        some = {name: {k: (v * rows)[:rows] for k, v in h.items()}
+                for name, h in record.histories.items()}  # fmt: skip
+        plan = planned(tmp_path / "new", record.model_copy(update={"histories": some}))
+        (row,) = (r for r in plan.rows if (r.variant, r.name) == ("paper", "A"))
+        return all(run.summary is not None for run in row.runs)
+
+    assert [reused(rows) for rows in (199, 200, 201)] == [True, False, True]
+
+
+def test_of_a_run_of_two_rows_the_fuller_history_is_kept(record: Record, tmp_path: Path) -> None:
+    plan = planned(tmp_path, record, claims={"grows": {**GROWS, "rows": ["A"]}})
+    (row,) = (r for r in plan.rows if (r.variant, r.name) == ("paper", "A"))
+    run = row.runs[0]
+    long = [{**run.history[-1], "step": k} for k in range(1000)]
+    one = replace(run, recorded=replace(run.recorded, history=tuple(long)))  # type: ignore[type-var]
+    twin = replace(one, planned=replace(one.planned, point=replace(one.planned.point, row="L")))
+    first, second = replace(row, runs=(one,)), replace(row, name="L", runs=(twin,))
+    spec = plan.artifact.spec  # whose claim is about row A alone
+    assert len(histories.keep_history(twin, spec)["step"]) == 200
+    for rows in ((first, second), (second, first)):
+        (kept,) = histories.keep_histories(rows, spec).values()
+        assert len(kept["step"]) == 1000
+
+
 class Renamed(Known):
     """Names that are others than the recorded ones, as after a function's change."""
 

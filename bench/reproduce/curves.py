@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.reproduce.claim_kinds import Slope
-from bench.reproduce.histories import thin_rows
+from bench.reproduce.histories import first_ended, thin_rows
 from bench.reproduce.plan import TIMES, Names, Plan, PlannedRow, Run, metric_value
 from bench.reproduce.reading import own_task
 from bench.reproduce.schema import Variant
@@ -194,11 +194,6 @@ def scalings(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
                     }
                 )
     return found
-
-
-def first_ended(row: PlannedRow) -> Run | None:
-    """The first of a row's runs that has ended, and that no damaged file leaves out."""
-    return next((run for run in row.runs if run.summary is not None), None)
 
 
 def views(plan: Plan) -> dict[Variant, list[tuple[str, dict[str, Any]]]]:

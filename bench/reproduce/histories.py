@@ -9,7 +9,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path
 from bench.reproduce.claims import part_sources
-from bench.reproduce.plan import Run, metric_value
+from bench.reproduce.plan import PlannedRow, Run, metric_value
 from bench.reproduce.specs import Spec
 from bench.runs.files import check_text, is_number, read_small, sync_folder, write_whole
 
@@ -53,6 +53,31 @@ def needs_histories(row: str, spec: Spec) -> bool:
     return any(
         not part_sources(claim) and row in claim.needed_rows for claim in spec.claims.values()
     )
+
+
+def first_ended(row: PlannedRow) -> Run | None:
+    """The first of a row's runs that has ended, and that no damaged file leaves out."""
+    return next((run for run in row.runs if run.summary is not None), None)
+
+
+def keep_histories(rows: Iterable[PlannedRow], spec: Spec) -> dict[str, History]:
+    """What a record keeps of all runs that have ended, by their names.
+
+    Of a run that two rows share it keeps what the row keeps that keeps more.
+    """
+    found: dict[str, History] = {}
+    for row in rows:
+        for run in row.runs:
+            if run.summary is not None and run.history:
+                own = keep_history(run, spec, drawn=run is first_ended(row))
+                if count_kept(own) > count_kept(found.get(run.planned.name, {})):
+                    found[run.planned.name] = own
+    return found
+
+
+def count_kept(kept: History) -> int:
+    """How many rows are kept of a run."""
+    return max(map(len, kept.values()), default=0)
 
 
 def keep_history(run: Run, spec: Spec, drawn: bool = False) -> History:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
-from bench.reproduce.histories import history_rows, needs_histories
+from bench.reproduce.histories import MOST_ROWS, history_rows, needs_histories
 from bench.reproduce.plan import (
     TUNING_SEED,
     Circumstances,
@@ -135,8 +135,16 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
 
 
 def have_histories(some: Sequence[Run]) -> bool:
-    """Whether every run that has ended has its history."""
-    return all(run.history for run in some if run.summary is not None)
+    """Whether every run that has ended has its history, from which a claim can be judged.
+
+    A recorded one of as many rows as a record keeps of runs of whose way no claim told may be a
+    part of it.
+    """
+    return all(
+        run.history and not (run.recorded and len(run.history) == MOST_ROWS)
+        for run in some
+        if run.summary is not None
+    )
 
 
 def read_replaced(artifact: str, budget: str, results: Path, force: bool) -> Record | None:

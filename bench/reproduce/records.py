@@ -23,11 +23,10 @@ from bench.reproduce.circumstances import (
 )
 from bench.reproduce.claim_kinds import AnyClaim
 from bench.reproduce.claims_at import claim_at_budget, claims_at
-from bench.reproduce.curves import first_ended
 from bench.reproduce.histories import (
     History,
     histories_path,
-    keep_history,
+    keep_histories,
     read_histories,
     replace_histories,
 )
@@ -234,12 +233,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         **spent_seconds(fresh, spent, reused)._asdict(),
         rows=rows,
         claims=verdicts,
-        histories={
-            run.planned.name: keep_history(run, spec, drawn=run is first_ended(row))
-            for row in plan.rows
-            for run in row.runs
-            if run.summary is not None and run.history
-        },
+        histories=keep_histories(plan.rows, spec),
     )
 
 
