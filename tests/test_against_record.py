@@ -160,7 +160,7 @@ def test_equal_runs_pass(bench: Bench) -> None:
     said = bench.check()
     assert (said.code, said.differing) == (0, [])
     assert said.last == (
-        "2 holds, 1 not enough runs; 36 values compared, differing: none; "
+        "2 holds, 1 not enough runs; 39 values compared, differing: none; "
         "not compared: parts of claims whose histories the record lacks (1)"
     )
 
@@ -585,6 +585,28 @@ def test_info_that_a_claim_is_about_is_compared(bench: Bench) -> None:
     assert any("info/slope: 3.1, recorded 3" in line for line in said.differing)
 
 
+@pytest.mark.parametrize("metric", ["loss", "cpu_seconds"])
+def test_the_way_of_runs_is_compared_where_a_claim_is_about_it(bench: Bench, metric: str) -> None:
+    """Their ends may be the same. Times differ each time, and are not compared."""
+    slope = {"kind": "slope", "by": "us", "text": "s", "rows": ["A"], "metric": metric,
+             "against": "step", "at_most": 5.0}  # fmt: skip
+    some: dict[str, Any] = {"claims": {"slope": slope}}
+
+    def write(seed: int, power: float) -> None:
+        rows = [{"step": k, "loss": k**power, "cpu_seconds": k**power} for k in range(1, 13)]
+        text = "".join(f"{json.dumps(row)}\n" for row in [*rows, {**rows[-1], "step": 13}])
+        (bench.root / f"paper/A/-{seed}/history.jsonl").write_text(text)
+
+    for seed in range(3):
+        write(seed, 1 + seed)
+    bench.record(**some)
+    assert bench.check(**some).code == 0
+    write(1, 2.1)
+    said = bench.check(**some)
+    assert said.code == (metric == "loss")
+    assert any("from runs' histories" in line for line in said.differing) == (metric == "loss")
+
+
 def test_the_values_that_chose_a_grid_point_are_compared(bench: Bench) -> None:
     grid: dict[str, Any] = {
         "grid": {"algorithm.lr": [0.1, 0.2]}, "rows": {"A": {"method": "bome"}}, "claims": {},
@@ -635,7 +657,7 @@ def test_a_seed_or_row_that_the_record_does_not_have_is_not_compared(bench: Benc
 
 def test_runs_are_held_against_the_row_and_seed_whatever_their_name(bench: Bench) -> None:
     bench.rerecorded(lambda row: row.update(runs=["x/y/0", "x/y/1", "x/y/2"]))
-    assert "36 values compared, differing: none" in bench.check().last
+    assert "39 values compared, differing: none" in bench.check().last
     bench.scaled("paper/A/-0", 1.001)
     assert bench.check().code == 1
 
@@ -674,7 +696,7 @@ def test_a_record_from_before_is_read_and_says_what_it_lacks(bench: Bench) -> No
     for file in bench.root.rglob("summary.json"):
         write_json(file, json.loads(file.read_text()) | {"peak_memory_mb": {"process": 9.0}})
     bench.record(**some)
-    assert "42 values compared, differing: none" in bench.check(**some).last
+    assert "45 values compared, differing: none" in bench.check(**some).last
 
     def old(row: dict[str, Any]) -> None:
         before(row)
@@ -707,7 +729,7 @@ def test_a_variant_is_checked_alone(bench: Bench) -> None:
     assert bench.check("--variant", "code", **both).code == 1
     said = bench.check("--variant", "paper", **both)
     assert said.code == 0
-    assert "36 values compared" in said.last
+    assert "39 values compared" in said.last
     shutil.rmtree(bench.results)
     bench.record()
     assert bench.check("--variant", "code").last.startswith("no claims; 0 values compared")

@@ -107,6 +107,7 @@ def compare_with_record(
     partly: list[str] = []
     if plan is not None:
         values += comparison.compare_runs(old, plan, groups)
+        values += comparison.compare_ways(old, plan, book, groups)
         partly = comparison.describe_partial_runs(plan)
     for text in comparison.difference_lines(values):
         out.print(Text(f"    {text}"))

@@ -17,10 +17,11 @@ from bench.reproduce.claim_kinds import AnyClaim, Below, Slope
 from bench.reproduce.claims import is_count
 from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.plan import TIMES, Plan, PlannedRow, Run, run_status
-from bench.reproduce.points import CLOCKS
+from bench.reproduce.points import CLOCKS, ends_by_clock
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.rejudging import can_measure, is_same_claim, judged_runs
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
+from bench.reproduce.timing import reads_times
 
 RELATIVE = 1e-6  # the difference of equal values: sums in another order give other last bits
 ROUNDING = 5e-9  # the fraction of a final that is lost, at most, by keeping nine digits of it
@@ -134,14 +135,21 @@ def compare_bounds(
 
 
 def compare_part_values(
-    where: str, new: claims.ClaimPart, kept: claims.ClaimPart, floor: float
+    where: str,
+    new: claims.ClaimPart,
+    kept: claims.ClaimPart,
+    floor: float,
+    origin: str = "the record's finals",
 ) -> Iterator[ComparedValue]:
-    """Compare a part's values, which may differ by `floor` or by 1e-6 of themselves."""
+    """Compare a part's values, which may differ by `floor` or by 1e-6 of themselves.
+
+    origin: what the new values come from, in words.
+    """
     if len(new.values) != len(kept.values):
         yield ComparedValue(where, f"{len(new.values)} values", str(len(kept.values)), DIFFERS)
         return
     for i, (a, b) in enumerate(zip(new.values, kept.values), 1):
-        named = f"{where}, value {i}, from the record's finals"
+        named = f"{where}, value {i}, from {origin}"
         yield compare_values(named, a, b, max(RELATIVE * abs(b), floor))
 
 
@@ -205,6 +213,48 @@ def compare_runs(old: Record, plan: Plan, variants: Iterable[str]) -> Iterator[C
         where = f"{old.artifact} {old.budget} {row.variant} {row.name}"
         for run in row.tried:
             yield from compare_try(where, run, kept)
+
+
+def compare_ways(
+    old: Record, plan: Plan, book: Book, variants: Iterable[str]
+) -> Iterator[ComparedValue]:
+    """Compare the claims about the way of runs, of which last values do not tell.
+
+    Where all runs of a claim are there, and each was made as the recorded one was, its parts have
+    to have the recorded values. Claims that read times, and runs that a clock ends, are left out.
+    """
+    artifact = plan.artifact
+    for variant in variants:
+        rows = {row.name: row for row in plan.rows if row.variant == variant}
+        for key, claim in claims_at(artifact.spec, variant, old.budget).items():
+            entry = old.claims.get(variant, {}).get(key)
+            if claims.part_sources(claim) or reads_times(claim) or entry is None:
+                continue
+            needed = [rows[name] for name in claim.needed_rows if name in rows]
+            if len(needed) < len(set(claim.needed_rows)) or not is_same_claim(claim, entry.claim):
+                continue
+            if not all(
+                is_made_alike(row, old.rows.get(variant, {}).get(row.name)) for row in needed
+            ):
+                continue
+            runs = {row.name: row.runs for row in needed}
+            parts = records.parts_at_budget(claim, artifact, old.budget, book, variant, runs)
+            for new, kept in zip(parts, entry.parts):
+                where = f"{artifact.id} {old.budget} {variant} claim {key}: {new.what}"
+                yield from compare_part_values(where, new, kept, OF_HISTORIES, "runs' histories")
+
+
+def is_made_alike(row: PlannedRow, kept: RowRecord | None) -> bool:
+    """Whether all recorded runs of a row are there, made anew and under the same conditions."""
+    if kept is None or [run.planned.seed for run in row.runs] != kept.seeds or not kept.seeds:
+        return False
+    return all(
+        run.summary is not None
+        and run.recorded is None
+        and not ends_by_clock(run.planned.point)
+        and ran_alike(run, kept, i)
+        for i, run in enumerate(row.runs)
+    )
 
 
 def runs_to_compare(row: PlannedRow, kept: RowRecord) -> list[Run]:
