@@ -451,6 +451,28 @@ def test_ends_that_a_clock_sets_are_compared_only_of_machines_of_one_speed(
         assert part.expected == whole.expected - left_out
 
 
+def test_runs_that_took_all_their_steps_were_ended_by_no_clock() -> None:
+    """Though a clock was set for them: machines of whatever speed end at the same step."""
+    curve = [0.9, 0.5, 0.3]
+    cut = {"A": curve[1:], "B": curve}
+
+    def judged(curves: Mapping[str, list[float]]) -> int:
+        of_row = {row: Point("paper", row, (("run.steps", 20),), ()) for row in curves}
+        runs = {
+            row: [
+                replace(found, planned=replace(found.planned, point=of_row[row]))
+                for seed in range(3)
+                for found in [run(seed, pace=9.0 if row == "A" else 1.0, loss=curves[row])]
+            ]
+            for row in curves
+        }
+        claim = {"kind": "above", "metric": "loss", "rows": ["A"], "than": ["B"]}
+        return len(measured(claim, runs, by_clock=True)[0].values)
+
+    assert judged({"A": curve, "B": curve}) == 3
+    assert judged(cut) == 0  # one ended at step 10 of 20
+
+
 @pytest.mark.parametrize(
     ("curve", "status", "expected"),
     [

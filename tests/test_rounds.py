@@ -307,13 +307,19 @@ def test_a_start_that_is_no_pair_of_tensors_is_refused(start: Any, line: str) ->
         (None, "task: evaluate has to return a dictionary of numbers by their names"),
         ({"height": torch.ones(2)}, "task: evaluate's height is no number: tensor([1., 1.])"),
         ({"height": "high"}, "task: evaluate's height is no number: 'high'"),
-        ({"heigth": ONE}, "task: metric=height: no such setting; did you mean heigth?"),
     ],
 )
 def test_metrics_that_are_no_numbers_are_refused(given: Any, line: str) -> None:
     task = replace(counting(), evaluate=lambda x, y, step: given)
     with pytest.raises(BadSetting, match=f"^{re.escape(line)}"):
         row(task, first(task, COUNTS, 0))
+
+
+def test_a_metric_to_watch_that_is_not_measured_is_refused() -> None:
+    task = replace(counting(), evaluate=lambda x, y, step: {"heigth": y.sum()})
+    said = "^task: metric=height: no such setting; did you mean heigth?"
+    with pytest.raises(BadSetting, match=re.escape(said[1:])):
+        Driven(task, 5, 2)
 
 
 def test_a_tally_sees_each_round_before_its_step() -> None:

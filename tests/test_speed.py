@@ -201,7 +201,7 @@ def test_the_gradient_writes_such_a_record(tmp_path: Path) -> None:
     # the command does not name the folder of this machine's data
     assert record.command.startswith("uv run python -m scripts.speed gradient --smoke --json")
     assert "6000 x 784 x 10" in record.title
-    assert "| 6 lanes | autograd |" in speed.speed_tables(tmp_path)
+    assert "| 6 lanes | autograd (6 grad_g, one after the other) |" in speed.speed_tables(tmp_path)
 
 
 @pytest.mark.parametrize("wanted", ["cpu", "cuda"])

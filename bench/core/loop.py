@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
-from bench.core.fit import check_fit, check_kind
+from bench.core.fit import check_fit
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
@@ -45,11 +45,10 @@ class Diverged(Exception):
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
-    """The standing before the first step. Raises BadSetting where `check_fit` and `check_kind` do,
+    """The standing before the first step. Raises BadSetting where `check_fit` and `start_of` do,
     and where the method's own start does."""
     check_fit(task, algorithm)
     given: tuple[Any, ...] = start_of(task, seed)
-    check_kind(task, algorithm, *given)
     if algorithm.on_stream:
         given = (*given, task.stream)
     state = algorithm.init(*given)
@@ -272,6 +271,9 @@ def rounds(
 
     if fresh:
         values = row(task, s)
+        if task.metric not in values:
+            measured = [name for name in values if "/" not in name]
+            raise unknown_setting("task: metric", task.metric, measured, task.metric)
         s = s._replace(best=best_so_far(task, s, values))
         on_row(values | (measure_selection(task, s.best, values) if at_end(values) else {}))
         if at_goal(values):
@@ -347,7 +349,7 @@ def number(name: str, value: Any) -> float:
 def row(task: Task, s: Standing) -> dict[str, Any]:
     """One measurement: step, wall and CPU seconds, metrics, totals of the tally, calls/* and
     samples/* since the start, info/* of the last step. Raises BadSetting where the task's metrics
-    are no numbers, have these names, or lack the one to watch."""
+    are no numbers or have these names."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     if not isinstance(metrics, Mapping):
         raise BadSetting("task: evaluate has to return a dictionary of numbers by their names")
@@ -355,9 +357,6 @@ def row(task: Task, s: Standing) -> dict[str, Any]:
         raise BadSetting(f"task: evaluate gives {taken[0]}, which is a row's own; rename it")
     if task.ledger is not None and s.table is not None:
         metrics = metrics | task.ledger.read(s.table)
-    names = metrics.keys() | s.totals.keys()
-    if task.metric not in names and (task.ledger is None or s.table is not None):
-        raise unknown_setting("task: metric", task.metric, names, task.metric)
     return {
         "step": s.step,
         "seconds": s.seconds,

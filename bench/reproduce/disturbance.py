@@ -7,6 +7,7 @@ from bench.reproduce.points import ends_by_clock
 from bench.reproduce.timing import (
     by_seed,
     compares_ends,
+    may_be_cut,
     reads_times,
     runs_of_other_speed,
     runs_to_repeat,
@@ -36,5 +37,6 @@ def disturbed_runs(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
     if reads_times(claim):
         return [run for some in by_seed(runs).values() for run in runs_to_repeat(some)]
     if compares_ends(claim) and any(ends_by_clock(run.planned.point) for run in runs):
-        return [run for some in by_seed(runs).values() for run in runs_of_other_speed(some)]
+        cut = [some for some in by_seed(runs).values() if any(map(may_be_cut, some))]
+        return [run for some in cut for run in runs_of_other_speed(some)]
     return []

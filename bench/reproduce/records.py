@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Iterable, Sequence, Sized
+from dataclasses import replace
 from functools import partial
 from operator import not_
 from pathlib import Path
@@ -300,24 +301,32 @@ def parts_at_budget(
     runs: the variant's.
     """
     spec, judged = artifact.spec, seeds(artifact, budget, claim.needed_rows)
-    of_claim = [
-        p for p in points(spec, book, budget) if p.variant == variant and p.row in claim.needed_rows
-    ]
-    by_clock = any(map(ends_by_clock, of_claim))
-    goals = {p.row: goal for p in of_claim if (goal := goal_of(p)) is not None}
+    every = [p for p in points(spec, book, budget) if p.variant == variant]
+    today = {p.row: p for p in every if p.row in claim.needed_rows}
+    of_rows = {
+        row: [placed(run, point) for run in runs.get(row, ()) if run.planned.seed in judged]
+        for row, point in today.items()
+    }
+    by_clock = any(map(ends_by_clock, today.values()))
+    goals = {row: goal for row, p in today.items() if (goal := goal_of(p)) is not None}
     parts = claims.claim_parts(
         claim_at_budget(claim, spec, budget),
-        {row: [run for run in own if run.planned.seed in judged] for row, own in runs.items()},
+        of_rows,
         len(judged),
         partial(book.metric, spec.task),
         {name: row.published for name, row in spec.rows.items()},
         by_clock,
         goals,
     )
-    settings_fix_steps = not by_clock and not goals
-    if not settings_fix_steps:
+    if by_clock or goals:  # the settings do not fix how many steps a run takes
         return [part.model_copy(update={"counts": False}) for part in parts]
     return parts
+
+
+def placed(run: Run, point: Point) -> Run:
+    """A run with the settings that its row has today, which a recorded one does not name."""
+    own = run.planned
+    return run if own.point.row else replace(run, planned=replace(own, point=point))
 
 
 def goal_of(point: Point) -> tuple[str, float] | None:

@@ -40,14 +40,21 @@ def unlike_seeds(claim: AnyClaim, runs: RunsOfRows, by_clock: bool) -> set[int]:
     """The seeds at which the machines have a part in what a claim compares.
 
     There the times that it reads cannot be compared, or, if a clock ends the runs (`by_clock`),
-    their ends.
+    their ends. Runs that all took the steps that they were to take at most were ended by no clock.
     """
     of_rows = by_seed([run for row in claim.needed_rows for run in runs.get(row, ())])
     if reads_times(claim):
         return {seed for seed, some in of_rows.items() if not can_compare(some)}
     if by_clock and compares_ends(claim):
-        return {seed for seed, some in of_rows.items() if not have_one_speed(some)}
+        cut = {seed: some for seed, some in of_rows.items() if any(map(may_be_cut, some))}
+        return {seed for seed, some in cut.items() if not have_one_speed(some)}
     return set()
+
+
+def may_be_cut(run: Run) -> bool:
+    """Whether a clock may have ended a run before its last step."""
+    steps, end = dict(run.planned.point.settings).get("run.steps"), run.last("step")
+    return not isinstance(steps, int) or end is None or end < steps
 
 
 def by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
