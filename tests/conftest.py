@@ -42,8 +42,8 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def kept() -> Iterator[None]:
-    """What a module's tests leave, such as a compiler's code, stays too: sweeps look for garbage
-    after each run, and would take three times as long."""
+    """What a module's tests leave, such as a compiler's code, stays too. Each run of a sweep ends
+    with a look for garbage, which would otherwise go through all of that."""
     yield
     gc.collect()
     gc.freeze()

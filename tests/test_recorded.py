@@ -333,6 +333,21 @@ def test_of_a_run_of_two_rows_the_fuller_history_is_kept(record: Record, tmp_pat
         assert len(kept["step"]) == 1000
 
 
+def test_recorded_runs_that_took_all_their_steps_were_ended_by_no_clock(record: Record) -> None:
+    """A recorded run does not name its settings: those of its row today say how many steps."""
+    content = record.model_dump()
+    for row, pace in (("A", 1.0), ("L", 9.0)):
+        content["rows"]["paper"][row]["paces"] = [pace] * 3
+    mixed = Record.model_validate(content)
+
+    def judged(steps: int) -> int:
+        spec = artifact(claims={"less": LESS}, set={"run.cpu_seconds": 9.0, "run.steps": steps})
+        return len(rejudging.rejudge(mixed, spec, BOOK)["paper"]["less"].parts[0].values)
+
+    assert judged(5) == 3
+    assert judged(6) == 0  # all ended at step 5
+
+
 class Renamed(Known):
     """Names that are others than the recorded ones, as after a function's change."""
 

@@ -117,7 +117,7 @@ def claim_parts(
     such times tell nothing of the methods, and the other seeds are judged. The same holds for
     machines of different speed where the claim compares the ends of runs that a clock ends.
     goals: row -> the metric and the value at which its runs end. A run that has not come there has
-    no cost: what it took is not what that takes.
+    no cost, because what it took is not what coming there takes.
     """
     unlike = unlike_seeds(claim, runs, by_clock)
     runs = {

@@ -196,7 +196,7 @@ def compare_runs(old: Record, plan: Plan, variants: Iterable[str]) -> Iterator[C
     Both have to have ended in the same way and with the same last values, for which
     `allowed_difference` says how close these have to be. Times and peak memory are not compared,
     because they differ on every machine, nor is info/* that no claim is about, which only tells of
-    the last step. So are the values by which grid points were chosen.
+    the last step. The values by which grid points were chosen are compared too.
     """
     judged = {name for claim in plan.artifact.spec.claims.values() for name in claim.metrics}
     for row in plan.rows:

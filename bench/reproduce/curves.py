@@ -78,8 +78,11 @@ def curves(plan: Plan, book: Book) -> dict[Variant, list[dict[str, Any]]]:
 
 
 def drawn_runs(row: PlannedRow) -> list[Run]:
-    """The runs with histories that are done, as a table has them; those of other ends if none is,
-    of which one would cut the curve of all."""
+    """The runs with histories that are done, as a table has them.
+
+    Where none is done, they are those that ended otherwise. Beside runs that are done, such a run
+    would cut the curve of all.
+    """
     ended = [run for run in row.runs if run.summary is not None and run.history]
     return [run for run in ended if run.done] or ended
 

@@ -63,7 +63,8 @@ def first_ended(row: PlannedRow) -> Run | None:
 def keep_histories(rows: Iterable[PlannedRow], spec: Spec) -> dict[str, History]:
     """What a record keeps of all runs that have ended, by their names.
 
-    Of a run that two rows share it keeps what the row keeps that keeps more.
+    Two rows may share a run. Its longer history is then kept, as a claim about one of them may
+    need all of it.
     """
     found: dict[str, History] = {}
     for row in rows:

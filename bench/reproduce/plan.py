@@ -244,7 +244,7 @@ class Names:
     @staticmethod
     def _key(point: Point, seed: int) -> str:
         whole = json.dumps([point.settings, point.chosen, seed])
-        return blake2b(whole.encode(), digest_size=12).hexdigest()  # all would have 43 MB
+        return blake2b(whole.encode(), digest_size=12).hexdigest()  # short: one file has all names
 
 
 @cache

@@ -137,8 +137,8 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
 def have_histories(some: Sequence[Run]) -> bool:
     """Whether every run that has ended has its history, from which a claim can be judged.
 
-    A recorded one of as many rows as a record keeps of runs of whose way no claim told may be a
-    part of it.
+    A record keeps at most `MOST_ROWS` rows of a run whose history no claim needed. A recorded
+    history of just so many rows may therefore be a part of the run's own.
     """
     return all(
         run.history and not (run.recorded and len(run.history) == MOST_ROWS)

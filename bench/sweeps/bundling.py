@@ -62,8 +62,8 @@ def take_apart(job: Job) -> list[Job]:
     """The runs that a job of lanes has not brought to their ends, each as a job of its own.
 
     Lanes that nobody asked for may be refused, or their process may be killed for the memory that
-    they take together. What is noted of that goes: the jobs have not begun. A run that another
-    process makes is left to that one.
+    they take together. The notes that say so are removed, because as runs of their own the jobs
+    have not begun. A run that another process makes is left to that one.
     """
     left = [each for each in job.all if not is_over(each.state())]
     for each in left:
