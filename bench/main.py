@@ -13,6 +13,7 @@ from io import StringIO
 from textwrap import fill
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -68,7 +69,7 @@ def main() -> None:
             "--experimental-rerun: reads a pickle, which could run anything; give the command again"
         )
         sys.exit(REFUSED)
-    if wrong := no_setting(arguments):
+    if wrong := no_setting(arguments) or no_option(arguments):
         refuse(wrong)
         sys.exit(REFUSED)
     guard.install()
@@ -103,6 +104,21 @@ def no_setting(arguments: list[str]) -> str | None:
             name = (words[2:] or ["SETTING"])[0]
             return f"{argument}: what the league searches, no setting; write algorithm.{name}=VALUE"
     return None
+
+
+def no_option(arguments: list[str]) -> str | None:
+    """What is wrong with the first option that Hydra does not have, or with two that exclude each
+    other."""
+    given, unknown = get_args_parser().parse_known_args(arguments)
+    for option in unknown:
+        name, equals, value = option.lstrip("-").partition("=")
+        if option.startswith("--") and name:
+            setting = f"{name}={value if equals else 'VALUE'}"
+            return f"{option}: no such option; a setting has no dashes: {setting} (bench --help)"
+        if option.startswith("-"):
+            return f"{option}: no such option; bench --help lists those that there are"
+    modes = [f"--{mode}" for mode in ("run", "multirun", "cfg", "info") if getattr(given, mode)]
+    return f"{' and '.join(modes)}: give one of them" if len(modes) > 1 else None
 
 
 @contextmanager

@@ -84,6 +84,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("task=quadratic", "algorithm=projected_gradient"),
         ("algorithm:", "moves x alone", "algorithm=bome"),
     ),
+    "dashes before a setting": (("--run.steps=3",), ("--run.steps=3: ", ": run.steps=3 ")),
+    "dashes before a group": (("--algorithm", "bome"), ("--algorithm: ", "algorithm=VALUE")),
+    "a short option that is not": (("-y",), ("-y: no such option", "bench --help")),
+    "two modes": (("-m", "--cfg", "job"), ("--multirun and --cfg", "give one of them")),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
 }
