@@ -169,6 +169,24 @@ def test_what_is_out_of_range_is_refused(bad: int) -> None:
             curvature(y, torch.full((3, CLASSES), 0.1).double(), rows, w)
 
 
+def test_numbers_of_another_type_are_refused() -> None:
+    """C would read them as what they are not, and past the end of their memory."""
+    X, y, w, labels = drawn(3, WIDTH), drawn(CLASSES, WIDTH), torch.ones(3).double(), labels_of(3)
+    p = torch.full((3, CLASSES), 0.1).double()
+    rows = Rows(X, labels, None)
+    loss_gradient(y, rows, w)
+    for wrong in (
+        lambda: loss_gradient(y.float(), rows, w),
+        lambda: loss_gradient(y, rows, w.float()),
+        lambda: loss_gradient(y, Rows(X.float(), labels, None), w),
+        lambda: loss_gradient(y, Rows(X, labels.int(), None), w),
+        lambda: loss_gradient(y, Rows(X, labels, None, torch.arange(3).int()), w),
+        lambda: curvature(y, p.float(), rows, w),
+    ):
+        with pytest.raises(TypeError, match=r"regression: torch\.\w+ where torch\.\w+ is read"):
+            wrong()
+
+
 def test_no_bit_depends_on_the_threads() -> None:
     X, y, w = drawn(5037, WIDTH).float(), drawn(CLASSES, WIDTH).float(), drawn(1, 5037)[0].float()
     rows, before = Rows(X.repeat(10, 1), labels_of(5037).repeat(10), None), torch.get_num_threads()

@@ -133,8 +133,15 @@ def over_rows(
     rows, where lanes / groups lanes at a time have the same; None: all rows. labels int64, weights:
     [lanes, n] or [1, n]. given: [lanes, c, n].
 
-    Raises MemoryError, and IndexError for a label or the number of a row that is out of range.
+    Raises MemoryError, IndexError for a label or the number of a row that is out of range, and
+    TypeError for numbers of another type than these: C would read past the end of their memory.
     """
+    for t, dtype in (
+        (y, features.dtype), (weights, features.dtype), (given, features.dtype),
+        (picked, torch.int64), (labels, torch.int64),
+    ):  # fmt: skip
+        if t is not None and t.dtype != dtype:
+            raise TypeError(f"softmax regression: {t.dtype} where {dtype} is read")
     lanes, c, n = shape
     length, d = features.shape
     groups = 1 if picked is None else picked.shape[0]  # len() of a tensor takes a microsecond
