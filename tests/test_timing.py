@@ -21,11 +21,12 @@ def recorded(
     device: str | None = "A CPU",
     commit: str = "c",
     instructions: str = "AVX2",
+    threads: str = "1",
 ) -> Run:
     """A run that a record has, of a machine of this pace, beside which others kept cores busy."""
     job = PlannedRun(Point("paper", "A", (), ()), 1, "paper/A/-1")
     summary = {"status": "done", "process": {"others_cores": others, "pace_ms": pace}}
-    part = RecordedPart((), Circumstances(commit, "s", "1", instructions, device))
+    part = RecordedPart((), Circumstances(commit, "s", threads, instructions, device))
     return Run(job, RunFolder(Path(), job.name), summary, part)
 
 
@@ -35,7 +36,7 @@ def in_folder(root: Path, when: int, pace: float | None, device: str = "A CPU") 
     folder, process = RunFolder(root, job.name), {"others_cores": 0.0, "pace_ms": pace}
     folder.path.mkdir(parents=True)
     summary: dict[str, Any] = {"status": "done", "reason": None, "last": {}, "process": process}
-    write_json(folder.path / "environment.json", MACHINE | {"cpu": device})
+    write_json(folder.path / "environment.json", MACHINE | {"cpu": device, "threads": 1})
     write_json(folder.summary_file, summary)
     os.utime(folder.summary_file, ns=(when, when))
     return Run(job, folder, summary)
@@ -56,6 +57,8 @@ def in_folder(root: Path, when: int, pace: float | None, device: str = "A CPU") 
         ([recorded(None), recorded(1.0)], False),
         ([recorded(1.0), recorded(1.0, device="Another CPU")], False),
         ([recorded(None), recorded(None, device=None)], False),
+        ([recorded(1.0), recorded(1.0, threads="2")], False),
+        ([recorded(1.0, threads="2"), recorded(1.0, threads="2")], True),
         ([recorded(1.0), recorded(1.0, others=0.3)], False),
         ([recorded(1.0, others=None)], False),
     ],

@@ -75,13 +75,14 @@ def can_compare(some: Sequence[Run]) -> bool:
 
 
 def have_one_speed(some: Sequence[Run]) -> bool:
-    """Whether runs were made on devices of one name, and on machines of about the same pace.
+    """Whether runs were made on devices of one name, with as many threads, and on machines of about
+    the same pace.
 
     Runs of which no pace is known, such as those of older records, count as alike if one commit
     made them with one instruction set; a known pace and an unknown one do not.
     """
     stages = [stage for run in some for stage in circumstances(run)]
-    if len({stage.device for stage in stages}) > 1:
+    if len({(stage.device, stage.threads) for stage in stages}) > 1:
         return False
     paces = [pace(run) for run in some]
     known = [p for p in paces if p is not None]
