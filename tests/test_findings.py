@@ -9,9 +9,10 @@ import pytest
 from bench.core.settings import BadSetting
 from bench.reproduce import readme, records, report, written
 from bench.reproduce.claim_kinds import describe_cause
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.claims import Verdict
 from bench.reproduce.readme import Finding
-from bench.reproduce.records import ClaimRecord, Record
+from bench.reproduce.records import Record
 from bench.reproduce.specs import Book
 from tests import planned
 from tests.test_report_tables import recorded, row
@@ -177,6 +178,16 @@ def test_a_verdict_of_one_judgement_among_several_is_marked() -> None:
         decided = verdict.word in ("holds", "fails")
         assert readme.is_weak(verdict, 2) == (decided and (verdict.p or 0) > 0.025)
         assert not readme.is_weak(verdict, 1)
+
+
+def test_judgements_of_a_claim_with_fewer_values_count_too() -> None:
+    """As when times at some seeds could not be compared at first. Other claims are as before."""
+    low = GROUPS["paper"]["low"]
+    twice = {"paper": GROUPS["paper"] | {"low": low.model_copy(update={"judged": [2, 3]})}}
+    found = FOUND._replace(verdicts=GROUPS | twice)
+    assert readme.looks_at(FOUND, "low", [low]) == 1
+    assert readme.looks_at(found, "low", [found.verdicts["paper"]["low"]]) == 2
+    assert readme.looks_at(found, "high", [found.verdicts["paper"]["high"]]) == 1
 
 
 def test_why_a_claim_fails_is_said_in_its_own_variant() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from bench.reproduce import records, rejudging
+from bench.reproduce.claim_records import Verdicts
 from bench.reproduce.outdated import mark_outdated
 from bench.reproduce.points import Point
-from bench.reproduce.records import Record, Verdicts
+from bench.reproduce.records import Record
 from tests.planned import BOOK, Known, artifact, made, name
 from tests.test_records import ended
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bench.reproduce import chances, cli, power, records, statistics
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.claims import ClaimPart, Verdict
-from bench.reproduce.records import ClaimRecord
 from bench.reproduce.specs import Book
 from tests.planned import BOOK, artifact, made
 from tests.test_records import ended

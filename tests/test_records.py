@@ -275,6 +275,18 @@ def test_an_incomplete_record_counts_the_judgements_of_claims_whose_runs_are_the
     ended(tmp_path, "paper/B/-1", 0.5)
     whole = recorded(5, waiting)
     assert (whole.complete, whole.looks) == (True, [2, 3, 5])
+    judged = {key: entry.judged for key, entry in whole.claims["paper"].items()}
+    assert judged == {"less": [3, 5], "low": [2]}
+    assert "judged" not in first.claims["paper"]["low"].model_dump(mode="json")
+    other = {
+        variant: {
+            name: row.model_copy(update={"runs": ["x"] * len(row.runs)})
+            for name, row in rows.items()
+        }
+        for variant, rows in first.rows.items()
+    }
+    anew = recorded(5, first.model_copy(update={"rows": other}))  # no run of these is one of those
+    assert anew.claims["paper"]["less"].judged == [5]
 
 
 def test_a_claim_is_judged_with_the_seeds_that_all_of_its_rows_have(tmp_path: Path) -> None:

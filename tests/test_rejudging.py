@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bench.reproduce import cli, judge_commands, records, rejudging
-from bench.reproduce.records import Record, Verdicts
+from bench.reproduce.claim_records import Verdicts
+from bench.reproduce.records import Record
 from bench.reproduce.specs import Book
 from tests.planned import BOOK, Known, artifact, made
 from tests.test_records import ended
@@ -142,6 +143,7 @@ def test_a_record_is_judged_with_the_seeds_that_it_has(measured: Record) -> None
     assert (more.verdict.word, more.verdict.n, more.parts[0].expected) == ("holds", 3, 3)
     fewer = judged(measured, budgets={"short": {"minutes": 1.0, "seeds": 2}})["paper"]["less"]
     assert (fewer.verdict.n, fewer.parts[0].expected) == (2, 2)
+    assert (more.judged, fewer.judged) == ([3], [2, 3])  # the record's own judgement counts too
 
 
 def test_a_run_that_is_missing_in_the_record_leaves_a_claim_not_run(measured: Record) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bench.reproduce import campaign_commands, chances, records, statistics, todo
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.disturbance import disturbed_runs
-from bench.reproduce.records import ClaimRecord
 from bench.reproduce.specs import Book
 from tests.planned import BOOK, Known, artifact, made
 from tests.test_records import ended

@@ -5,6 +5,7 @@ from typing import Any
 
 from bench.reproduce import records, totals
 from bench.reproduce.claim_kinds import Author
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.claims import Verdict
 from tests.planned import BOOK, artifact, made
 
@@ -12,10 +13,10 @@ WORDS = ["not run", "holds", "fails", "holds", "not enough runs", "holds", "fail
 CLAIM = {"kind": "between", "text": "c", "rows": ["A"], "metric": "loss", "at_most": 1.0}
 
 
-def entry(word: Any, by: Author | None) -> records.ClaimRecord:
+def entry(word: Any, by: Author | None) -> ClaimRecord:
     """A recorded claim with this verdict; an old record says nothing of who makes it."""
     verdict = Verdict(word=word, n=1, statistic="s", details=[])
-    return records.ClaimRecord(claim={"by": by} if by else {}, parts=[], verdict=verdict)
+    return ClaimRecord(claim={"by": by} if by else {}, parts=[], verdict=verdict)
 
 
 def test_each_authors_verdicts_are_counted() -> None:

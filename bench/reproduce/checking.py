@@ -8,9 +8,10 @@ from rich.text import Text
 
 from bench.reproduce import comparison, edges
 from bench.reproduce.claim_kinds import describe_cause
+from bench.reproduce.claim_records import ClaimRecord, Verdicts
 from bench.reproduce.plan import Plan
 from bench.reproduce.power import describe_statistic
-from bench.reproduce.records import ClaimRecord, Record, Verdicts
+from bench.reproduce.records import Record
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.standing import VERDICT_STYLES
 from bench.reproduce.terminal import out

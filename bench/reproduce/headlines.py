@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from bench.reproduce.claim_records import Verdicts
 from bench.reproduce.claims import VerdictWord
-from bench.reproduce.records import Record, Verdicts
+from bench.reproduce.records import Record
 from bench.reproduce.schema import Variant
 
 SETTINGS: dict[Variant, str] = {

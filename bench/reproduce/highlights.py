@@ -10,8 +10,8 @@ from pydantic import Field
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path, own_specs, read_yaml, validate
 from bench.reproduce.claim_kinds import Cause, describe_text
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.readme import Finding, is_weak, looks_at, read_findings
-from bench.reproduce.records import ClaimRecord
 from bench.reproduce.schema import Budget, StrictModel, Variant
 from bench.reproduce.specs import Book
 
@@ -79,7 +79,8 @@ def highlight_text(number: int, one: Highlight, entries: dict[tuple[str, Budget]
     lines += [f"*Found.* {one.finding.strip()}", ""]
     for evidence in one.claims:
         entry = find_claim(evidence, entries)
-        looks = looks_at(entries[evidence.artifact, evidence.budget], evidence.claim)
+        finding = entries[evidence.artifact, evidence.budget]
+        looks = looks_at(finding, evidence.claim, [entry])
         weak = " with the level of a single judgement" if is_weak(entry.verdict, looks) else ""
         lines.append(
             f"- `{evidence.artifact}`, {evidence.budget}, {evidence.variant}: "

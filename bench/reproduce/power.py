@@ -10,9 +10,9 @@ import numpy as np
 
 from bench.reproduce import chances
 from bench.reproduce.book import format_path
+from bench.reproduce.claim_records import ClaimRecord, Verdicts
 from bench.reproduce.claims import ClaimPart
 from bench.reproduce.plan import seeds
-from bench.reproduce.records import ClaimRecord, Verdicts
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact
 from bench.reproduce.statistics import FEWEST_SIGNS, are_same

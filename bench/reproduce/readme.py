@@ -9,6 +9,7 @@ from typing import NamedTuple
 from bench.core.settings import BadSetting
 from bench.reproduce import records, statistics, tables
 from bench.reproduce.claim_kinds import describe_author, describe_cause
+from bench.reproduce.claim_records import ClaimRecord, Verdicts
 from bench.reproduce.claims import Verdict
 from bench.reproduce.coverage import coverage_sentence
 from bench.reproduce.places import readable
@@ -28,7 +29,7 @@ class Finding(NamedTuple):
     artifact: Artifact
     budget: Budget
     record: records.Record
-    verdicts: records.Verdicts
+    verdicts: Verdicts
 
     @property
     def scale(self) -> ScaleName:
@@ -141,7 +142,7 @@ def errors_sentence(found: Iterable[Finding]) -> str:
     """How many verdicts may be wrong, in two or three sentences; empty if no claim was tested."""
     listed = list(found)
     tested = [
-        (claim.verdict, claim.verdict.p, looks_at(entry, key))
+        (claim.verdict, claim.verdict.p, looks_at(entry, key, [claim]))
         for entry in listed
         for group in entry.verdicts.values()
         for key, claim in group.items()
@@ -179,16 +180,19 @@ def marked(verdict: Verdict, looks: int) -> str:
     return f"{verdict.text} {WEAK}" if is_weak(verdict, looks) else verdict.text
 
 
-def looks_at(entry: Finding, claim: str) -> int:
-    """How often, at most, a claim has been judged: with the seeds that its rows have, or fewer.
+def looks_at(entry: Finding, claim: str, judged: Iterable[ClaimRecord]) -> int:
+    """How often, at most, a claim has been judged: with the seeds that its rows have, or fewer; or
+    with as many numbers of values as the record has of it.
 
     Seeds whose times cannot be compared count too: the claim was judged before they were left out.
+    judged: the claim in the variants that are looked at.
     """
     seeds = claim_seeds(entry.artifact, entry.record.budget, claim)
-    return max(1, sum(n <= seeds for n in entry.record.looks))
+    looks = sum(n <= seeds for n in entry.record.looks)
+    return max(1, looks, *(len(one.judged) for one in judged))
 
 
-def list_claims(found: Iterable[Finding]) -> list[records.ClaimRecord]:
+def list_claims(found: Iterable[Finding]) -> list[ClaimRecord]:
     """The claims of all findings and variants."""
     return [
         claim for entry in found for group in entry.verdicts.values() for claim in group.values()
@@ -211,7 +215,7 @@ def markdown_table(head: list[str], rows: list[list[str]]) -> str:
     return tables.to_markdown(tables.CellTable("", head, rows)).partition("\n\n")[2] + "\n"
 
 
-def failure_line(artifact: str, variant: str, entry: records.ClaimRecord) -> str:
+def failure_line(artifact: str, variant: str, entry: ClaimRecord) -> str:
     """A claim that fails, who makes it, why it fails as far as that is known, and the statistic."""
     ours = ", ours" if entry.claim["by"] == "us" else ""
     said = [describe_cause(entry.claim, variant), f"{entry.verdict.statistic}."]
@@ -221,7 +225,7 @@ def failure_line(artifact: str, variant: str, entry: records.ClaimRecord) -> str
     )
 
 
-def verdict_cell(entry: records.ClaimRecord | None, looks: int) -> str:
+def verdict_cell(entry: ClaimRecord | None, looks: int) -> str:
     """The verdict, bold if the claim fails; a dot where the variant does not have the claim."""
     if entry is None:
         return "·"
@@ -233,7 +237,7 @@ def finding_rows(entry: Finding) -> Iterator[list[str]]:
     """The cells of each claim: artifact, budget and n, scale, claim, author, verdicts."""
     for key in dict.fromkeys(key for group in entry.verdicts.values() for key in group):
         claims = {v: group[key] for v, group in entry.verdicts.items() if key in group}
-        looks = looks_at(entry, key)
+        looks = looks_at(entry, key, claims.values())
         cells = [verdict_cell(claims.get(variant), looks) for variant in VARIANTS]
         n = max(len(part.values) for claim in claims.values() for part in claim.parts)
         claim = next(iter(claims.values())).claim

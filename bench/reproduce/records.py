@@ -23,6 +23,7 @@ from bench.reproduce.circumstances import (
     stages,
 )
 from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.claim_records import ClaimRecord, Verdicts, with_numbers
 from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.histories import (
     History,
@@ -111,17 +112,6 @@ class RowRecord(FrozenModel):
         return self
 
 
-class ClaimRecord(FrozenModel):
-    """A claim with its parts and its verdict."""
-
-    claim: dict[str, Any]  # as the spec has it
-    parts: list[claims.ClaimPart]
-    verdict: claims.Verdict
-
-
-Verdicts = dict[str, dict[str, ClaimRecord]]  # variant -> key of the claim -> its record
-
-
 class Record(FrozenModel):
     """What was measured of an artifact at a budget.
 
@@ -172,7 +162,8 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
     )
     reused = (len(ended) - len(fresh)) / recorded_run_count(before) if before else 0.0
     environments = [stage for run in fresh for stage in stages(run.folder.environment())]
-    verdicts = judge_claims(plan, book)
+    judged = old.claims if old is not None and shares_runs(plan, old) else {}
+    verdicts = with_numbers(judge_claims(plan, book), judged)
     rows: dict[str, dict[str, RowRecord]] = {v: {} for v in spec.variants}
     for row in plan.rows:
         own = row.runs or ()
@@ -258,9 +249,7 @@ def count_looks(plan: Plan, old: Record | None, found: Verdicts) -> list[int]:
     old: the record that is replaced. Its judgements count if it has one of these runs. found: the
     verdicts now. A claim whose runs are missing has none, and one run decides nothing.
     """
-    names = {run.planned.name for run in plan.runs}
-    known = [row.runs for group in old.rows.values() for row in group.values()] if old else []
-    before = old.looks if old and any(names.intersection(runs) for runs in known) else []
+    before = old.looks if old and shares_runs(plan, old) else []
     spec = plan.artifact.spec
     scale = spec.budgets[plan.budget]
     now = {scale.seeds, *scale.more_seeds.values()}
@@ -269,6 +258,13 @@ def count_looks(plan: Plan, old: Record | None, found: Verdicts) -> list[int]:
         judged = {key for key, entry in pairs if entry.verdict.word != "not run"}
         now = {scale.seeds_of(spec.claims[key].needed_rows) for key in judged}
     return sorted({*before, *(n for n in now if n > 1)})
+
+
+def shares_runs(plan: Plan, old: Record) -> bool:
+    """Whether a record has a run that the plan has too."""
+    names = {run.planned.name for run in plan.runs}
+    known = [row.runs for group in old.rows.values() for row in group.values()]
+    return any(names.intersection(runs) for runs in known)
 
 
 def judge_claims(plan: Plan, book: Book) -> Verdicts:

@@ -5,11 +5,12 @@ from typing import Any
 
 from bench.reproduce import claims
 from bench.reproduce.claim_kinds import AnyClaim
+from bench.reproduce.claim_records import ClaimRecord, Verdicts, with_numbers
 from bench.reproduce.claims import ClaimPart, Verdict
 from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.plan import Run, seeds
 from bench.reproduce.recorded import have_histories, recorded_runs
-from bench.reproduce.records import WORDING, ClaimRecord, Record, Verdicts, parts_at_budget
+from bench.reproduce.records import WORDING, Record, parts_at_budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import Artifact, Book
 
@@ -53,7 +54,7 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
                 parts=parts,
                 verdict=withhold(claims.judge_parts(parts), outdated),
             )
-    return found
+    return with_numbers(found, old.claims)
 
 
 def withhold(found: Verdict, outdated: Sequence[str]) -> Verdict:

@@ -13,7 +13,8 @@ from bench.reproduce.specs import Artifact, Book
 from bench.runs.folder import has_ended_run
 
 if TYPE_CHECKING:
-    from bench.reproduce.records import Record, Verdicts
+    from bench.reproduce.claim_records import Verdicts
+    from bench.reproduce.records import Record
 
 
 def read_records(

@@ -10,6 +10,7 @@ from statistics import fmean
 from rich.table import Table
 
 from bench.reproduce import chances, records
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.claims import VerdictWord
 from bench.reproduce.claims_at import claims_at
 from bench.reproduce.disturbance import disturbed_runs
@@ -17,7 +18,7 @@ from bench.reproduce.durations import format_duration
 from bench.reproduce.plan import Names, Plan, PlannedRow, make_plan
 from bench.reproduce.power import ASKED, claim_seeds
 from bench.reproduce.recorded import reusable_runs
-from bench.reproduce.records import ClaimRecord, Record, recorded_run_count
+from bench.reproduce.records import Record, recorded_run_count
 from bench.reproduce.rejudging import rejudge
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book

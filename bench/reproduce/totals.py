@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from bench.reproduce.claim_kinds import AUTHORS, Author
+from bench.reproduce.claim_records import ClaimRecord
 from bench.reproduce.claims import VerdictWord
-from bench.reproduce.records import ClaimRecord, Record
+from bench.reproduce.records import Record
 from bench.reproduce.specs import SCALES, ScaleName, Spec
 
 Counts = Mapping[Author, Counter[VerdictWord]]  # how many claims of each author have each verdict
