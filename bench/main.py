@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from errno import ENOSPC
 from io import StringIO
 from textwrap import fill
+from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -107,9 +108,14 @@ def no_setting(arguments: list[str]) -> str | None:
 
 
 def no_option(arguments: list[str]) -> str | None:
-    """What is wrong with the first option that Hydra does not have, or with two that exclude each
-    other."""
-    given, unknown = get_args_parser().parse_known_args(arguments)
+    """What is wrong with the first option that Hydra does not have or cannot read, or with two of
+    which one does not go with the other."""
+    parser = get_args_parser()
+    parser.error = complain  # type: ignore[method-assign]  # it would print how all are used
+    try:
+        given, unknown = parser.parse_known_args(arguments)
+    except ValueError as error:
+        return f"{error} (bench --help)"
     for option in unknown:
         name, equals, value = option.lstrip("-").partition("=")
         if option.startswith("--") and name:
@@ -118,7 +124,14 @@ def no_option(arguments: list[str]) -> str | None:
         if option.startswith("-"):
             return f"{option}: no such option; bench --help lists those that there are"
     modes = [f"--{mode}" for mode in ("run", "multirun", "cfg", "info") if getattr(given, mode)]
+    if given.resolve and "--cfg" not in modes:
+        return "--resolve: goes with --cfg; write for example --cfg job --resolve"
     return f"{' and '.join(modes)}: give one of them" if len(modes) > 1 else None
+
+
+def complain(message: str) -> NoReturn:
+    """Raise ValueError with what argparse says of an option."""
+    raise ValueError(message)
 
 
 @contextmanager

@@ -88,6 +88,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dashes before a group": (("--algorithm", "bome"), ("--algorithm: ", "algorithm=VALUE")),
     "a short option that is not": (("-y",), ("-y: no such option", "bench --help")),
     "two modes": (("-m", "--cfg", "job"), ("--multirun and --cfg", "give one of them")),
+    "a value that an option does not know": (("--cfg", "foo"), ("--cfg", "invalid choice")),
+    "a shortened option that could be several": (("--conf=a",), ("ambiguous option", "--conf")),
+    "a value where none goes": (("--run=3",), ("--run", "ignored explicit argument")),
+    "nothing to resolve": (("--resolve",), ("--resolve: goes with --cfg",)),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
 }

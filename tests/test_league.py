@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from algorithms.bilevel.soba import soba
 from bench.core import packages
 from bench.core.settings import TUNING, BadSetting
+from bench.core.work import work_to_goal
 from bench.reproduce import league_commands
 from bench.reproduce.league import entries, page, pictures, rules, running, scores, targets, trials
 from bench.reproduce.league.rules import Entrant
@@ -223,6 +224,7 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
         ({}, {"most": 17}, True),
         ({}, {"higher": True}, True),
         ({}, {"dtype": "float32"}, True),
+        ({}, {"solved": True}, True),
     ],
 )
 def test_the_digest_of_the_rules_is_of_all_that_decides(
@@ -248,6 +250,48 @@ def test_a_target_of_a_share_is_of_one_minus_it(league: League, tmp_path: Path) 
     found = targets.make_target(rules.entrant(other, "tiny", "easy", "soba"), 0, tmp_path)
     assert found.start == pytest.approx(1 - falls.start)
     assert found.target == pytest.approx(1 - 1.5 * falls.start)
+
+
+def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
+    league: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AID-CG brings the objective of hyper-cleaning down. Training on f alone does not, although it
+    brings down the loss of its own y."""
+    small = {"data.train": 60, "data.val": 60, "data.val2": 20, "data.test": 20}
+    cleaning = rules.TrackTask.model_validate(
+        {
+            "about": "wrong labels", "task": "hyper_cleaning", "metric": "objective",
+            "solved": True, "within": 0.5, "steps": {"x": 100},
+            "set": {"weighting": "sigmoid", "pretraining.start": "zero", **small},
+            "reference": {
+                "method": "aid_cg", "set": {"outer_lr": 100.0, "inner_lr": 1.0, "T": 10},
+                "rounds": 50,
+            },
+        }
+    )  # fmt: skip
+    track = league.track.model_copy(update={"tasks": {"cleaning": cleaning}})
+    target = targets.make_target(targets.reference_of(track, "t", "cleaning"), 0, tmp_path)
+    assert target.best < target.target < target.start  # type: ignore[operator]
+    all_of = TaskTargets(rules="", seeds={"0": target})
+    measured: list[bool] = []
+
+    def spied(*args: Any, **settings: Any) -> Any:
+        measured.append(settings["dear"])
+        return work_to_goal(*args, **settings)
+
+    monkeypatch.setattr(trials, "work_to_goal", spied)
+    found = {}
+    for method, settings in {
+        "aid_cg": {"outer_lr": 300.0, "inner_lr": 1.0},
+        "upper_only": {"lower_lr": 0.5},
+    }.items():
+        entered = rules.entrant(track, "t", "cleaning", method, tuned=False)
+        case = trials.case_of(entered, all_of, 0, dict(settings))
+        found[method] = trials.make_run(entered, all_of, case, tmp_path)
+    assert found["aid_cg"].status == "reached"
+    assert found["upper_only"].status == "limit"
+    assert found["upper_only"].value == pytest.approx(target.start, rel=1e-5)
+    assert measured == [True, True]
 
 
 def row(number: int, status: str, calls: int = 0, value: float | None = 1.0) -> Row:
@@ -404,12 +448,15 @@ def test_a_record_that_lacks_a_task_is_completed(entered: League, tmp_path: Path
     found = entry_of(entered, "soba")
     moved = replace(entered, root=tmp_path / "runs", results=tmp_path / "results")
     easy = {"easy": found.tasks["easy"]}
-    entries.write_entry(found.model_copy(update={"tasks": easy}), moved.results)
+    lacking = found.model_copy(update={"tasks": easy, "processor": "Another, Third"})
+    entries.write_entry(lacking, moved.results)
     running.enter(moved, "soba")
     assert entry_of(moved, "soba").tasks["easy"] == found.tasks["easy"]  # to the last second
+    assert entry_of(moved, "soba").processor == f"Another, Third, {found.processor}"
     assert [file.stem for file in (moved.root / ".league/tiny/soba").glob("*.jsonl")] == ["hard"]
     running.enter(moved, "soba")
     assert (moved.root / ".league/tiny/soba/easy.jsonl").is_file()
+    assert entry_of(moved, "soba").processor == found.processor
 
 
 def test_an_entry_of_another_version_of_its_method_is_made_again(
@@ -424,7 +471,7 @@ def test_an_entry_of_another_version_of_its_method_is_made_again(
     assert running.recorded(moved) == {"guest_well"}
     easy = {"easy": old.tasks["easy"]}
     entries.write_entry(old.model_copy(update={"tasks": easy}), moved.results)
-    assert running.tasks_to_keep(moved, "soba") == {}
+    assert running.lacking(moved, "soba") is None
 
 
 def test_a_package_that_is_not_installed_is_taken_at_its_word(

@@ -278,6 +278,9 @@ def test_an_incomplete_record_counts_the_judgements_of_claims_whose_runs_are_the
     judged = {key: entry.judged for key, entry in whole.claims["paper"].items()}
     assert judged == {"less": [3, 5], "low": [2]}
     assert "judged" not in first.claims["paper"]["low"].model_dump(mode="json")
+    less = first.claims["paper"]["less"].model_copy(update={"judged": []})
+    older = first.model_copy(update={"claims": {"paper": first.claims["paper"] | {"less": less}}})
+    assert recorded(5, older).claims["paper"]["less"].judged == [3, 5]  # of before it was kept
     other = {
         variant: {
             name: row.model_copy(update={"runs": ["x"] * len(row.runs)})

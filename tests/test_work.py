@@ -67,6 +67,108 @@ def test_the_goal_is_found_at_the_first_measurement_behind_it(
     assert len(looks) < 60
 
 
+def test_a_dear_measurement_is_made_when_work_has_doubled_and_then_by_halving(
+    counting: tuple[Task, list[int]],
+) -> None:
+    """The end is the one of a run that is measured at each look, its counts and CPU seconds too,
+    although steps were taken past it."""
+    task, looks = counting
+    ticks = [iter(range(10**6)), iter(range(10**6))]
+    plain, dear = (
+        work_to_goal(
+            task,
+            method(3),
+            0,
+            Goal("x_0", -100.0),
+            Limit("calls", 1000, 1000.0),
+            cpu=lambda mine=mine: float(next(mine)),  # type: ignore[misc]
+            dear=dear,
+        )
+        for mine, dear in zip(ticks, (False, True))
+    )
+    assert dear == plain
+    assert dear.steps == dear.cpu_seconds
+    after = looks[looks.index(dear.steps) + 1 :]  # what the dear run measured
+    assert after[:6] == [0, 1, 2, 4, 8, 16]
+    behind = next(k for k, step in enumerate(after) if step >= 100)
+    assert all(2 * a <= b <= 2.1 * a for a, b in pairwise(after[1 : behind + 1]))
+    assert after[behind] > dear.steps
+    assert len(after) <= behind + 1 + 4  # of fifteen looks, by halving
+
+
+@pytest.mark.parametrize("steps", range(45))
+def test_halving_finds_each_look(counting: tuple[Task, list[int]], steps: int) -> None:
+    goal = Goal("x_0", -float(steps))
+    ends = [work_to_goal(counting[0], method(), 0, goal, FAR, dear=dear) for dear in (True, False)]
+    first, second = (end._replace(cpu_seconds=0.0) for end in ends)
+    assert first == second
+
+
+def test_a_dear_run_is_measured_at_its_limit_and_ends_where_it_diverges(
+    counting: tuple[Task, list[int]],
+) -> None:
+    task, looks = counting
+    end = work_to_goal(
+        task, method(), 0, Goal("x_0", -1000.0), Limit("calls", 100, 60.0), dear=True
+    )
+    assert (end.status, end.steps, end.value) == ("limit", 100, -100.0)
+    assert looks == [0, 1, 2, 4, 8, 16, 33, 66, 100]  # the first look that is twice as far
+    end = work_to_goal(task, method(factor=-1e200), 0, Goal("x_0", -1e300), FAR, dear=True)
+    assert end.status == "diverged"
+
+
+@pytest.mark.parametrize("how", ["diverges", "raises"])
+@pytest.mark.parametrize("goal", [19, 23, 24, 30])
+def test_a_dear_run_that_ends_between_measurements_was_there_if_it_was(
+    counting: tuple[Task, list[int]], how: str, goal: int
+) -> None:
+    """At step 24 there is no further one; a run that is measured at each look knows that it was at
+    its goal before. Looks are at 21 and 23."""
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        o.f_y(s.x, s.y, draw.f(8))
+        at_end = bool(s.x[0] > 22.5)
+        if at_end and how == "raises":
+            raise RuntimeError("no further")
+        return State(s.x * torch.nan if at_end else s.x + 1, s.y), {}
+
+    def end(dear: bool) -> tuple[object, ...]:
+        try:
+            found = work_to_goal(
+                counting[0], Algorithm(State, step), 0, Goal("x_0", -float(goal)), FAR, dear=dear
+            )
+        except RuntimeError as error:
+            return (str(error),)
+        return found.status, found.steps, found.reason, found.calls
+
+    assert end(True) == end(False)
+    assert (end(True)[0] == "reached") == (goal <= 23)
+
+
+def test_a_dear_run_keeps_its_last_number(task: Task) -> None:
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        return {"x_0": -x[0] * (torch.nan if step > 40 else 1)}
+
+    object.__setattr__(task, "evaluate", evaluate)
+    limit = Limit("calls", 50, 60.0)
+    end = work_to_goal(task, method(), 0, Goal("x_0", -100.0), limit, dear=True)
+    assert (end.status, end.reason, end.steps, end.value) == ("limit", None, 50, -33.0)
+
+
+def test_a_dear_measurement_that_is_not_a_number_ends_nothing(task: Task) -> None:
+    """At steps 6 to 20 nobody knows the value, which otherwise is minus the number of steps."""
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        return {"objective": -x[0] * torch.nan if 6 <= step <= 20 else -x[0]}
+
+    object.__setattr__(task, "evaluate", evaluate)
+    ends = [
+        work_to_goal(task, method(), 0, Goal("objective", -19.0), FAR, dear=dear)
+        for dear in (True, False)
+    ]
+    assert [(end.status, end.steps) for end in ends] == [("reached", 21), ("diverged", 6)]
+
+
 def test_without_a_goal_the_work_doubles_between_measurements(
     counting: tuple[Task, list[int]],
 ) -> None:

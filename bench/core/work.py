@@ -1,11 +1,13 @@
 """How much work a run needs to reach a target: calls of the oracle, samples, CPU seconds."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
 from bench.core.algorithm import Algorithm
 from bench.core.loop import (
@@ -84,40 +86,109 @@ def work_to_goal(
     goal: Goal,
     limit: Limit,
     cpu: Callable[[], float] = time.process_time,
+    dear: bool = False,
 ) -> Ended:
     """Take steps until the goal is reached, or to the limit.
 
-    The run is measured before its first step, and whenever its work has grown by a twentieth
+    The run is looked at before its first step, and whenever its work has grown by a twentieth
     since, or has doubled where the goal has no value, at least after each step that does more. The
     clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
     for a metric that the task does not have, and whatever the method raises.
 
-    cpu: the clock of CPU seconds.
+    cpu: the clock of CPU seconds. dear: a measurement takes as long as many steps. Then looks only
+    keep where the run is. It is measured when its work has doubled, and where it ends; once it is
+    behind the goal, `first_behind` finds out since which look. A measurement that is not a number
+    says nothing: its solver did not succeed, and the run goes on.
     """
     growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
         s = first(task, algorithm, seed)
-        values = row(task, s)
+        since, look = list[Look](), 0.0  # since the last measurement; the work at the next one
+        value = math.nan
         while True:
-            value = goal.of(values)
-            if goal.value is not None and value <= goal.value:
-                return ended(s, "reached", None, value)
             done = work_of(s, limit.unit)
-            if done >= limit.most:
-                return ended(s, "limit", None, value)
-            if s.cpu_seconds >= limit.cpu_seconds:
-                reason = f"{limit.cpu_seconds:g} CPU seconds"
-                return ended(s, "limit", reason, value)
-            look = min(max(growth * done, done + 1), limit.most)
-            before = s.step
-            while work_of(s, limit.unit) < look and s.cpu_seconds < limit.cpu_seconds:
-                s = take_step(task, algorithm, seed, s, cpu)
-                if not work_of(s, limit.unit) and s.step - before > limit.most:
-                    raise BadSetting(f"algorithm: its steps make no {limit.unit}")
-            values = row(task, s)
-            wrong = divergence_of(task, s, values)
-            if wrong:
-                return ended(s, "diverged", wrong, goal.of(values))
+            over = done >= limit.most or s.cpu_seconds >= limit.cpu_seconds
+            if dear and s.step and (wrong := divergence_of(task, s, {})):
+                return end_earlier(task, goal, since) or ended(s, "diverged", wrong, math.nan)
+            since.append(Look(s.state.x, s.state.y, ended(s, "reached", None, math.nan)))
+            if over or done >= look:
+                values = row(task, s)
+                found = goal.of(values)
+                value = value if dear and math.isnan(found) else found
+                wrong = divergence_of(task, s, {} if dear else values) if s.step else None
+                if wrong:
+                    return ended(s, "diverged", wrong, value)
+                if is_reached(goal, found):
+                    return first_behind(task, goal, since, found)
+                if over:
+                    short = done < limit.most
+                    reason = f"{limit.cpu_seconds:g} CPU seconds" if short else None
+                    return ended(s, "limit", reason, value)
+                since, look = [], DOUBLED * done if dear else 0.0
+            try:
+                s = go_on(task, algorithm, seed, s, limit, growth, cpu)
+            except Exception:
+                if dear and (earlier := end_earlier(task, goal, since)):
+                    return earlier
+                raise
+
+
+class Look(NamedTuple):
+    """Where a run was at a look, and what it had taken; its value is not measured."""
+
+    x: Tensor
+    y: Tensor
+    taken: Ended
+
+
+def is_reached(goal: Goal, value: float) -> bool:
+    """Whether this value is at the goal or behind it."""
+    return goal.value is not None and value <= goal.value
+
+
+def first_behind(task: Task, goal: Goal, since: Sequence[Look], value: float) -> Ended:
+    """How a run ended that is at `value`, behind its goal, at the last of these looks: at the first
+    of them that is behind the goal, by halving, if all those after it are too."""
+    before, behind = -1, len(since) - 1
+    while behind - before > 1:
+        middle = (before + behind) // 2
+        look = since[middle]
+        there = goal.of(task.evaluate(look.x, look.y, look.taken.steps))
+        if is_reached(goal, there):
+            behind, value = middle, there
+        else:
+            before = middle
+    return since[behind].taken._replace(value=value)
+
+
+def end_earlier(task: Task, goal: Goal, since: Sequence[Look]) -> Ended | None:
+    """How a run ended that did not come past these looks, if it was behind its goal at the last of
+    them; None if it was not, or if there are none."""
+    if not since:
+        return None
+    x, y, taken = since[-1]
+    value = goal.of(task.evaluate(x, y, taken.steps))
+    return first_behind(task, goal, since, value) if is_reached(goal, value) else None
+
+
+def go_on(
+    task: Task,
+    algorithm: Algorithm,
+    seed: int,
+    s: Standing,
+    limit: Limit,
+    growth: float,
+    cpu: Callable[[], float],
+) -> Standing:
+    """The standing at the next look: when the work has grown by this factor, or at the limit.
+    Raises BadSetting where steps make no work."""
+    done, before = work_of(s, limit.unit), s.step
+    look = min(max(growth * done, done + 1), limit.most)
+    while work_of(s, limit.unit) < look and s.cpu_seconds < limit.cpu_seconds:
+        s = take_step(task, algorithm, seed, s, cpu)
+        if not work_of(s, limit.unit) and s.step - before > limit.most:
+            raise BadSetting(f"algorithm: its steps make no {limit.unit}")
+    return s
 
 
 def take_step(

@@ -28,6 +28,12 @@ class ClaimRecord(BaseModel):
 Verdicts = dict[str, dict[str, ClaimRecord]]  # variant -> key of the claim -> its record
 
 
+def judged_with(verdict: Verdict) -> set[int]:
+    """The number of values that a verdict rests on; none if it is withheld, or rests on one."""
+    withheld = verdict.n <= 1 or verdict.word in ("not run", "outdated")
+    return set() if withheld else {verdict.n}
+
+
 def with_numbers(found: Verdicts, before: Mapping[str, Mapping[str, ClaimRecord]]) -> Verdicts:
     """These claims, each with the numbers of values of its judgements, those of `before` included.
 
@@ -36,9 +42,8 @@ def with_numbers(found: Verdicts, before: Mapping[str, Mapping[str, ClaimRecord]
 
     def numbers(variant: str, key: str, claim: ClaimRecord) -> list[int]:
         old = before.get(variant, {}).get(key)
-        judged = claim.verdict.n > 1 and claim.verdict.word not in ("not run", "outdated")
-        now = {claim.verdict.n} if judged else set()
-        return sorted({*(old.judged if old else ()), *now})
+        earlier = {*old.judged, *judged_with(old.verdict)} if old else set()
+        return sorted(earlier | judged_with(claim.verdict))
 
     return {
         variant: {

@@ -181,8 +181,8 @@ def marked(verdict: Verdict, looks: int) -> str:
 
 
 def looks_at(entry: Finding, claim: str, judged: Iterable[ClaimRecord]) -> int:
-    """How often, at most, a claim has been judged: with the seeds that its rows have, or fewer; or
-    with as many numbers of values as the record has of it.
+    """How often a claim has been judged, as far as the record knows: with the seeds that its rows
+    have, or fewer; or with how many numbers of values, where that is more.
 
     Seeds whose times cannot be compared count too: the claim was judged before they were left out.
     judged: the claim in the variants that are looked at.

@@ -242,8 +242,6 @@ def advice_text(board: Board) -> str:
         best = [m for m in order if np.isfinite(work[m, k]).any()]
         said = [task_phrase(board.names[m], work[m, k], WORDS[unit]) for m in best]
         advice = f"take {'; then '.join(said)}" if said else "no method came there"
-        if about.metric == "test_loss":
-            advice += ": by the loss of its own y, as the rules above say"
         lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
     return "\n".join(lines) + "\n"
 

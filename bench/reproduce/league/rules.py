@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, TypeAdapter, ValidationError
 
+from bench.core import exact
 from bench.core.algorithm import Algorithm
 from bench.core.packages import package_of
 from bench.core.settings import TUNING, BadSetting, check_settings
@@ -87,11 +88,13 @@ class TrackTask(StrictModel):
     about: which problems it stands for, as the end of "If your problem has".
 
     task, set, data: the choice of conf/task, its settings and, where it has such, its data set.
-    metric: what is to become small. within: a run has reached the target when no more than this
-    share of the way from the start to the reference is left. steps: the units of step sizes. most:
-    the limit of work, if it is not the track's. higher: the metric is a share that is to become
-    large, and one minus it is compared. dtype: of all numbers. batches: the sizes of minibatches
-    that are searched here, if they are not the track's; none: those of the task.
+    metric: what is to become small. solved: it is "objective", F(x) = f(x, y*(x)), with a lower
+    level that is solved anew for the x of the run (bench/core/exact.py), on a task with a convex
+    lower level that has no such metric itself. within: a run has reached the target when no more
+    than this share of the way from the start to the reference is left. steps: the units of step
+    sizes. most: the limit of work, if it is not the track's. higher: the metric is a share that is
+    to become large, and one minus it is compared. dtype: of all numbers. batches: the sizes of
+    minibatches that are searched here, if they are not the track's; none: those of the task.
     """
 
     about: str
@@ -99,6 +102,7 @@ class TrackTask(StrictModel):
     set: Mapping[str, Any] = {}
     data: str | None = None
     metric: str
+    solved: bool = False
     within: Annotated[float, Field(gt=0, lt=1)] = 0.01
     reference: Reference = Reference()
     steps: Steps = Steps()
@@ -366,6 +370,8 @@ def rules_of(entered: Entrant) -> str:
     }
     if track.by == "value" or about.higher:
         meaning["higher"] = about.higher
+    if about.solved:  # records were made before it was part of the digest
+        meaning["solved"] = [exact.TOLERANCE, exact.MOST]
     if track.memory_gb != MEMORY_GB:  # records were made before it was part of the digest
         meaning["memory_gb"] = track.memory_gb
     text = json.dumps(meaning, sort_keys=True, default=str)

@@ -139,7 +139,8 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
     for task, entered in entrants.items():
         refuse(entered, league.targets.tasks[task])
     with lock.hold(league.root / ROWS / league.name / method):
-        kept = tasks_to_keep(league, method)
+        old = lacking(league, method)
+        kept = {} if old is None else todays(old, league.track, league.targets)
         waiting = [
             task
             for task, entered in entrants.items()
@@ -150,18 +151,21 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
         else:
             for task in waiting:
                 make_missing(league.work(task, method))
-        return write_entry(entry_of(league, entrants, method, kept), league.results)
+        found = entry_of(league, entrants, method, kept)
+        if old is not None and kept:
+            both = dict.fromkeys([*old.processor.split(", "), found.processor])
+            found = found.model_copy(update={"processor": ", ".join(both)})
+        return write_entry(found, league.results)
 
 
-def tasks_to_keep(league: League, method: str) -> dict[str, TaskEntry]:
-    """The tasks that a method's record has by today's rules; none if the record lacks none, or is
-    of another version of the method."""
+def lacking(league: League, method: str) -> Entry | None:
+    """A method's record that lacks tasks by today's rules; None if there is none, or if it is of
+    another version of the method."""
     for entry in read_entries(league.name, league.results):
-        if entry.method != method or is_complete(entry, league.track, league.targets):
-            continue
-        outdated = outdated_methods([entry], league.name, league.track)
-        return {} if outdated else todays(entry, league.track, league.targets)
-    return {}
+        if entry.method == method and not is_complete(entry, league.track, league.targets):
+            outdated = outdated_methods([entry], league.name, league.track)
+            return None if outdated else entry
+    return None
 
 
 def has_missing(league: League, entered: Entrant, method: str) -> bool:

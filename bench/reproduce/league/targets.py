@@ -8,6 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from bench.core.draw import generator
+from bench.core.exact import measured_exactly
 from bench.core.loop import Diverged, ignore, run
 from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
@@ -29,6 +30,7 @@ from bench.runs import machine
 from bench.runs.files import read_small, write_whole
 
 FOLDER, FILE = "league", "targets.json"
+LOOKS, SOLVED_LOOKS = 200, 20  # at a reference run; a look that solves a lower level is dear
 
 
 class Target(StrictModel):
@@ -65,13 +67,25 @@ def context_of(about: TrackTask, seed: int, data: Path) -> Context:
     return Context(seed=seed, dtype=getattr(torch, about.dtype), data_root=data)
 
 
+def task_of(about: TrackTask, config: dict[str, Any], seed: int, data: Path) -> Task:
+    """The task of a track by its checked configuration, as it is measured there. Raises BadSetting
+    or OSError if it cannot be built, as where its data are not there."""
+    task: Task = build(config, context_of(about, seed, data))
+    if not about.solved:
+        return task
+    try:
+        return measured_exactly(task)
+    except BadSetting as error:
+        raise BadSetting(f"conf/league: {about.task}: {error}; write solved: false") from None
+
+
 def make_target(entered: Entrant, seed: int, data: Path) -> Target:
     """The target of a task at a seed; entered: the reference on this task. Raises BadSetting."""
     about = entered.track.tasks[entered.task]
     if entered.track.by == "value":
         return Target()
     config = configured(entered, seed, about.reference.set)
-    task: Task = build(config["task"], context_of(about, seed, data))
+    task = task_of(about, config["task"], seed, data)
     with torch.no_grad():
         x, y = task.init(generator(seed, "init"))
         there = task.evaluate(x, y, 0)
@@ -80,7 +94,8 @@ def make_target(entered: Entrant, seed: int, data: Path) -> Target:
             raise unknown_setting(where, about.metric, there, about.metric)
         goal = Goal(about.metric, None, about.higher)
         start = goal.of(there)
-        best = least(task, config, about.reference, goal, seed)
+        looks = SOLVED_LOOKS if about.solved else LOOKS
+        best = least(task, config, about.reference, goal, seed, looks)
     if not best < start:
         raise BadSetting(f"conf/league: tasks.{entered.task}: the reference ends at {best:g}")
     target = best + about.within * (start - best)
@@ -88,9 +103,10 @@ def make_target(entered: Entrant, seed: int, data: Path) -> Target:
 
 
 def least(
-    task: Task, config: Mapping[str, Any], reference: Reference, goal: Goal, seed: int
+    task: Task, config: Mapping[str, Any], reference: Reference, goal: Goal, seed: int, looks: int
 ) -> float:
-    """The least value of what is to become small that the reference knows or finds."""
+    """The least value of what is to become small that the reference knows, or finds in so many
+    looks at its run."""
     if reference.value is not None:
         return reference.value
     if reference.optimum:
@@ -98,7 +114,7 @@ def least(
         x, y = (task.report.optimum[key] for key in "xy")
         return goal.of(task.evaluate(x, y, 0))
     found: list[float] = []
-    every = max(1, reference.rounds // 200)
+    every = max(1, reference.rounds // looks)
     try:
         run(
             task,

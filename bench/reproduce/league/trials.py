@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bench.core.settings import BadSetting, build
-from bench.core.task import Task
 from bench.core.work import Ended, Goal, Limit, work_to_goal
 from bench.reproduce.league.rules import (
     TRIED,
@@ -23,7 +22,7 @@ from bench.reproduce.league.rules import (
     read_track,
     trial_settings,
 )
-from bench.reproduce.league.targets import TaskTargets, context_of
+from bench.reproduce.league.targets import TaskTargets, task_of
 from bench.reproduce.schema import StrictModel
 from bench.runs import machine
 from bench.runs.files import append_to
@@ -198,11 +197,13 @@ def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> 
     """
     track, about = entered.track, entered.track.tasks[entered.task]
     config = configured(entered, case.seed, case.settings)
-    task: Task = build(config["task"], context_of(about, case.seed, data))
+    task = task_of(about, config["task"], case.seed, data)
     try:
         limit = Limit(track.unit, track.limit_of(entered.task), track.cpu_seconds)
         goal = Goal(about.metric, targets.seeds[str(case.seed)].target, about.higher)
-        end = work_to_goal(task, build(config["algorithm"]), case.seed, goal, limit)
+        end = work_to_goal(
+            task, build(config["algorithm"]), case.seed, goal, limit, dear=about.solved
+        )
     except Exception as error:
         return Row(**case._asdict(), status="failed", reason=reason_of(error))
     return row_of(case, end)
