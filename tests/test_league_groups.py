@@ -70,8 +70,8 @@ def test_equal_methods_are_not_told_apart_beside_bad_ones() -> None:
 
 def test_a_method_that_takes_ten_times_the_work_is_told_apart() -> None:
     """From every other one, in every draw; the others are still equal, and hardly ever split. This
-    takes as many tasks as the deterministic track has: the five of the stochastic one do not tell
-    it apart from all."""
+    takes as many tasks as the deterministic track has: the few of the stochastic one do not tell it
+    apart from all."""
     rng, draws, split = np.random.default_rng(0), 60, 0
     for _ in range(draws):
         work = draw_work(rng, DESIGNS["deterministic"], noise=0.3)
