@@ -95,10 +95,10 @@ def work_to_goal(
     clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
     for a metric that the task does not have, and whatever the method raises.
 
-    cpu: the clock of CPU seconds. dear: a measurement takes as long as many steps. Then looks only
-    keep where the run is. It is measured when its work has doubled, and where it ends; once it is
-    behind the goal, `first_behind` finds out since which look. A measurement that is not a number
-    says nothing: its solver did not succeed, and the run goes on.
+    cpu: the clock of CPU seconds. dear: a measurement takes as long as many steps. Then a look only
+    keeps where the run is. The run is measured when its work has doubled, and where it ends; once
+    the goal is reached, `first_reached` finds out at which look it was. A measurement that is not a
+    number says nothing: its solver did not succeed, and the run goes on.
     """
     growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
@@ -115,11 +115,11 @@ def work_to_goal(
                 values = row(task, s)
                 found = goal.of(values)
                 value = value if dear and math.isnan(found) else found
-                wrong = divergence_of(task, s, {} if dear else values) if s.step else None
+                wrong = divergence_of(task, s, values) if s.step and not dear else None
                 if wrong:
                     return ended(s, "diverged", wrong, value)
                 if is_reached(goal, found):
-                    return first_behind(task, goal, since, found)
+                    return first_reached(task, goal, since, found)
                 if over:
                     short = done < limit.most
                     reason = f"{limit.cpu_seconds:g} CPU seconds" if short else None
@@ -142,33 +142,33 @@ class Look(NamedTuple):
 
 
 def is_reached(goal: Goal, value: float) -> bool:
-    """Whether this value is at the goal or behind it."""
+    """Whether this value is at the goal or below it; no value is where the goal has none."""
     return goal.value is not None and value <= goal.value
 
 
-def first_behind(task: Task, goal: Goal, since: Sequence[Look], value: float) -> Ended:
-    """How a run ended that is at `value`, behind its goal, at the last of these looks: at the first
-    of them that is behind the goal, by halving, if all those after it are too."""
-    before, behind = -1, len(since) - 1
-    while behind - before > 1:
-        middle = (before + behind) // 2
+def first_reached(task: Task, goal: Goal, since: Sequence[Look], value: float) -> Ended:
+    """How a run ended whose goal is reached, by `value`, at the last of these looks: at the first
+    look where it is reached, which is found by halving. At all later ones it has to be, too."""
+    before, reached = -1, len(since) - 1
+    while reached - before > 1:
+        middle = (before + reached) // 2
         look = since[middle]
         there = goal.of(task.evaluate(look.x, look.y, look.taken.steps))
         if is_reached(goal, there):
-            behind, value = middle, there
+            reached, value = middle, there
         else:
             before = middle
-    return since[behind].taken._replace(value=value)
+    return since[reached].taken._replace(value=value)
 
 
 def end_earlier(task: Task, goal: Goal, since: Sequence[Look]) -> Ended | None:
-    """How a run ended that did not come past these looks, if it was behind its goal at the last of
-    them; None if it was not, or if there are none."""
+    """How a run ended that did not come further than these looks, if its goal is reached at the
+    last of them; None if it is not, or if there are none."""
     if not since:
         return None
     x, y, taken = since[-1]
     value = goal.of(task.evaluate(x, y, taken.steps))
-    return first_behind(task, goal, since, value) if is_reached(goal, value) else None
+    return first_reached(task, goal, since, value) if is_reached(goal, value) else None
 
 
 def go_on(
