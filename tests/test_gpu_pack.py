@@ -201,15 +201,18 @@ def test_work_is_in_the_order_of_claims_per_minute(
 def test_runs_that_a_record_has_are_not_made_again(tmp_path: Path) -> None:
     """The record travels, and there as here it stands for its runs, whose folders are gone."""
     results = ROOT / "results"
-    (item,) = pack.work_list(BOOK, ["CIFAR100"], tmp_path, "gpu", ["bome/table2"], results)
-    (anew,) = pack.work_list(BOOK, ["CIFAR100"], tmp_path, "gpu", ["bome/table2"], tmp_path)
+    items, all_of = (
+        pack.work_list(BOOK, ["CIFAR100"], tmp_path, "gpu", ["bome/table2"], there)
+        for there in (results, tmp_path)
+    )
+    left, anew = (sum(item["runs"] for item in each) for each in (items, all_of))
     record = read_record("bome/table2", "gpu", results)
     assert record is not None
     rows = [row for own in record.rows.values() for row in own.values()]
     known = {run for row in rows for run, is_ in zip(row.runs, row.status) if is_ == "done"}
-    assert anew["runs"] - item["runs"] == len(known) > 0
+    assert anew - left == len(known) > 0
     (tmp_path / "pack").mkdir()
-    pack.pack_state(tmp_path / "pack", tmp_path / "none", results, [item])
+    pack.pack_state(tmp_path / "pack", tmp_path / "none", results, items)
     with tarfile.open(tmp_path / "pack/code.tar.gz", "w:gz"):
         pass
     run.unpack(tmp_path / "pack", tmp_path / "work")
@@ -220,7 +223,29 @@ def test_runs_that_a_record_has_are_not_made_again(tmp_path: Path) -> None:
         tmp_path / "work/runs",
         tmp_path / "work/results",
     )
-    assert len(there.missing) == item["runs"]
+    assert len(there.missing) == left
+
+
+def test_the_groups_of_an_artifact_are_all_of_its_rows(tmp_path: Path) -> None:
+    """Each is an entry, with its part of the time, until its runs are made; the whole's name stands
+    for all of them."""
+    for id, groups in pack.GROUPS.items():
+        artifact = BOOK.artifacts[id]
+        assert sorted(name for group in groups for name in group) == sorted(artifact.spec.rows)
+        items = pack.work_list(BOOK, pack.SETS, tmp_path, "gpu", [id], tmp_path)
+        assert [item["name"] for item in items] == [f"{id}:{k + 1}" for k in range(len(groups))]
+        assert {work.whole_name(item["name"]) for item in items} == {id}
+        minutes = sum(item["minutes"] for item in items)
+        assert minutes == pytest.approx(artifact.spec.budgets["gpu"].minutes)
+    plan = plan_with_record(artifact, BOOK, "gpu", tmp_path, tmp_path)
+    last = [row for row in plan.rows if row.name in groups[-1]]
+    others = [row for row in plan.rows if row.name not in groups[-1]]
+    for run_ in {run_.planned.name: run_ for row in others for run_ in row.runs}.values():
+        object.__setattr__(run_, "summary", {})
+    (item,) = pack.in_groups({"id": id, "minutes": 3.0, "runs": 30, "claims": 1}, plan)
+    assert item["rows"] == groups[-1]
+    assert item["runs"] == sum(len(row.runs) for row in last)
+    assert item["minutes"] == 3.0 * item["runs"] / 30
 
 
 def test_claims_about_times_are_no_reason_to_go_first() -> None:

@@ -139,6 +139,52 @@ def test_archives_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert progress(runs / "a/c/07") == 0.7
 
 
+def test_runs_that_have_ended_go_before_those_that_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When as many files go back as may, the last one of runs that go on makes room."""
+    monkeypatch.setattr(state, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(state, "MOST_IN_ALL", 80_000)
+    runs, out, made = tmp_path / "runs", tmp_path / "out", saver(tmp_path)
+    for k in range(10):
+        going(runs, f"a/c/0{k}", k, 8000)
+    made.save()
+    assert {p.name for p in out.iterdir()} == {f"going-{k}.tar.gz" for k in range(8)}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/check.json").write_text("{}")
+    for k in range(4):
+        ended(runs, f"a/b/0{k}", 6000)
+    made.save()
+    there = {p.name: names(p) for p in out.iterdir()}
+    assert set(made.sizes) == set(there)
+    assert len(there) == state.MOST_FILES
+    assert collect(out, places(tmp_path / "home")) == {"ended": 4, "going": 3, "files": 1}
+    for k in range(5):
+        (runs / f"a/c/0{k}/summary.json").write_text('{"status": "done"}')
+    going(runs, "a/c/09", 9, 8000)
+    made.save()
+    assert {name.split("/")[3] for file in out.glob("done*") for name in names(file)} >= {
+        f"0{k}" for k in range(5)
+    }
+    assert len(list(out.iterdir())) <= state.MOST_FILES
+
+
+def test_parts_of_data_are_unpacked_and_the_work_waits_for_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = packed(tmp_path / "pack", tmp_path / "runs")
+    said = json.loads((made / "list.json").read_text())
+    (made / "list.json").write_text(json.dumps({**said, "whole": False}))
+    (made / "incoming").mkdir(exist_ok=True)
+    (made / "incoming/piece").write_text("a piece")
+    options = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+    monkeypatch.setattr(sys, "argv", ["run", str(made), *options])
+    monkeypatch.setattr(run, "start", None)
+    assert run.main() == 0
+    assert "the work comes with the last one" in capsys.readouterr().out
+    assert (tmp_path / "work/incoming/piece").read_text() == "a piece"
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -244,7 +290,7 @@ def test_only_results_that_were_made_there_go_back(tmp_path: Path) -> None:
         (results / f"gpu/{name}.json").write_text(f"old {name}")
 
     def called(pack_: Path, out: Path) -> Saver:
-        known, brought = run.unpack(pack_, work)
+        known, brought, _ = run.unpack(pack_, work)
         more = {"results": work / "results", "derived": derived}
         return Saver(out, work / "runs", more, known, brought)
 

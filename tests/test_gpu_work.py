@@ -139,6 +139,29 @@ def test_a_process_that_can_capture_nothing_more_leaves_the_rest_to_another(
     assert work.entries("tasks", settings)[[*work.pairs("tasks")][1]]["worn"]
 
 
+def test_what_raised_at_a_capture_is_tried_once_in_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each further process of the call would end with it. The next call tries it again."""
+    monkeypatch.setattr(Captured, "failed", False)
+    every = [*work.pairs("tasks").values()][: work.FEW]
+    tried: list[int] = []
+
+    def hold(overrides: list[str], s: work.Settings) -> dict[str, object]:
+        tried.append(every.index(overrides) if overrides in every else -1)
+        worn = {"worn": True} if tried[-1] == 1 else {}
+        return {"settings": overrides, "agrees": not worn, "raised": "a fault", **worn}
+
+    monkeypatch.setattr(work, "hold_against_cpu", hold)
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+    codes = []
+    for call in ("one", "one", "one", "two", "two", ""):
+        codes.append(work.go_through(settings._replace(call=call), [work.check("tasks")]))
+    assert tried == [0, 1, 2, 1, 1]
+    assert codes == [76, 1, 1, 76, 1, 76]
+
+
 @pytest.mark.parametrize(
     ("ends", "artifact", "code"),
     [

@@ -10,7 +10,9 @@ from torch import Generator, Tensor
 
 from bench.core.oracle import Oracle
 from bench.core.task import Sampler, Set, Task
+from bench.numerics import inner
 from bench.numerics.sets import box
+from tasks.common import online
 from tasks.common.online import NAMES, Solved, measure_round, solve_lower
 from tests.steps import drifting as on
 from tests.steps import problem as at
@@ -118,6 +120,20 @@ def test_a_lower_level_is_solved_to_its_tolerance(
     o, point = Oracle(on.line()), torch.ones(1).double()
     how = Solved(tolerance=tolerance, steps=steps, lr=0.5)
     assert float(solve_lower(o, point, point, None, how)) == expected
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "steps"), [(0.25, 9), (0.25, 1), (1.0, 9), (2**-6, 500), (0.1, 3)]
+)
+def test_a_gpu_is_not_waited_for_at_each_gradient(
+    tolerance: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host looks after 4, 8, 16 gradients there, and steps past the end move nothing."""
+    point, how = torch.ones(1).double(), Solved(tolerance=tolerance, steps=steps, lr=0.5)
+    at_each = solve_lower(Oracle(on.line()), point, point, None, how)
+    for module in (online, inner):
+        monkeypatch.setattr(module, "waits_for", lambda t: True)
+    assert torch.equal(solve_lower(Oracle(on.line()), point, point, None, how), at_each)
 
 
 def test_by_default_no_round_is_measured() -> None:

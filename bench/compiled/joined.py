@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from bench.core.task import Batch, Partials, Place, Task, Wrt
 from bench.core.together import differentiate, losses_at, partials_together
 
 LOOKS = 6  # steps of lanes of which one must be a single run's
+T = TypeVar("T")
 in_a_lane: Callable[[], AbstractContextManager[Any]] = nullcontext  # is entered by each thread
 
 
@@ -171,6 +173,24 @@ class LaneOracle(Oracle):
         return linear.gradient.detach, lambda v, wrt: self.ask(products, (linear, v, wrt))
 
 
+class Seconds(NamedTuple):
+    """How long something took, and how much of a CPU."""
+
+    wall: float
+    cpu: float
+
+
+def timed(step: Callable[[], T], on_gpu: bool) -> tuple[T, Seconds]:
+    """What a step gives, and its seconds, to the end of what it asks of a GPU."""
+    if on_gpu:
+        torch.cuda.synchronize()
+    begin = time.perf_counter(), time.process_time()
+    found = step()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return found, Seconds(time.perf_counter() - begin[0], time.process_time() - begin[1])
+
+
 class Joined:
     """Takes the steps of several lanes, side by side."""
 
@@ -202,18 +222,19 @@ class Joined:
         within rounding of its point, as in a first step from a symmetric start, a right step of the
         lanes differs too.
         """
-        if standings[0].state.x.is_cuda:  # builds what every later step has: plans of convolutions
+        on_gpu = standings[0].state.x.is_cuda
+        if on_gpu:  # builds what every later step has: plans of convolutions
             self(standings, 1)
             self._alone(0, standings)
-        begin, off = time.process_time(), self.off[1]
-        after = self(standings, 1)
-        together, single = time.process_time() - begin - (self.off[1] - off), 0.0
+        off = self.off
+        after, together = timed(lambda: self(standings, 1), on_gpu)
+        wall, cpu = (took - (now - then) for took, now, then in zip(together, self.off, off))
+        singles: list[Seconds] = []
         before, differing = list(standings), {0, len(self.lanes) - 1}
         for look in range(LOOKS):
             for k in sorted(differing):
-                begin = time.process_time()
-                alone = self._alone(k, before)
-                single = max(single, time.process_time() - begin)
+                alone, took = timed(partial(self._alone, k, before), on_gpu)
+                singles.append(took)
                 if (alone.calls, alone.samples) != (after[k].calls, after[k].samples):
                     raise NoGraph(f"step {before[k].step} of a lane counts other calls")
                 if largest_gap(before[k].state, alone.state, after[k].state) <= 1:
@@ -224,7 +245,11 @@ class Joined:
         if differing:
             first, last = standings[0].step, before[0].step
             raise NoGraph(f"steps {first} to {last} of a lane differ from those of a single run")
-        if self.against * together > len(self.lanes) * single:
+        # processes that are as many work side by side on the host's cores, and in turns on a GPU
+        many = len(self.lanes)
+        slow_on_host = self.against * cpu > many * max(took.cpu for took in singles)
+        slow_on_gpu = on_gpu and wall > many * max(took.wall for took in singles)
+        if self.against and (slow_on_host or slow_on_gpu):
             raise Slower("its lanes are no faster than single runs")
 
     def _alone(self, k: int, standings: Sequence[Standing]) -> Standing:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce.book import load_book
 from bench.reproduce.claim_kinds import AnyClaim
-from bench.reproduce.plan import TIMES
+from bench.reproduce.making import Choice
+from bench.reproduce.plan import TIMES, Plan
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from scripts.gpu.listed import plan_with_record
@@ -48,6 +50,13 @@ PACKAGES = (
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 SETS = ("MNIST", "FashionMNIST", "newsgroups", "Omniglot", "CIFAR100", "IJCNN1")
 PARTS, PIECES = 3, 18  # in which CIFAR-100 goes, and those of one file in all of them
+# rows that are made together, in this order: more than a few runs that go on cannot be carried back
+GROUPS = {
+    "bome/table2": (
+        ("Offline", "single", "ER-Ring", "GEM", "MER"), ("CTN+ITD", "CTN first order"),
+        ("CTN+BOME", "CTN+BOME printed"), ("CTN+BVFSM",), ("CTN+Penalty",),
+    ),
+}  # fmt: skip
 # the data that a spec needs, by what its settings name, and under which keys they name it
 KEYS = ("task/data", "task.data", "task.source")
 NAMED = {
@@ -102,7 +111,7 @@ def work_list(
             raise BadSetting(
                 f"--only {id}: add {', '.join(sorted(lacking))} to --sets, which it reads"
             )
-    items = []
+    items: list[tuple[float, list[dict[str, Any]]]] = []
     for id, artifact in there.items():
         if (only and id not in only) or not needs(artifact) <= set(sets):
             continue
@@ -115,11 +124,27 @@ def work_list(
             if budget in claim.budgets and not reads_times(claim)
         )
         claims = 0 if is_judged(artifact, results, budget) else claims
-        items.append(
-            {"name": id, "id": id, "budget": budget, "claims": claims, "runs": len(plan.missing),
-             "minutes": artifact.spec.budgets[budget].minutes * len(plan.missing) / plan.count}
-        )  # fmt: skip
-    return sorted(items, key=lambda item: item["minutes"] / max(item["claims"], 0.1))
+        runs = len(plan.missing)
+        minutes = artifact.spec.budgets[budget].minutes * runs / plan.count
+        item = {
+            "name": id, "id": id, "budget": budget, "claims": claims, "runs": runs,
+            "minutes": minutes,
+        }  # fmt: skip
+        items.append((minutes / max(claims, 0.1), in_groups(item, plan)))
+    items.sort(key=itemgetter(0))
+    return [entry for _, entries in items for entry in entries]
+
+
+def in_groups(item: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
+    """This entry of the list, or one for each group of its rows that has runs to make; all have the
+    claims of the whole."""
+    found = []
+    for k, rows in enumerate(GROUPS.get(item["id"], ()), 1):
+        runs = sum(run.summary is None for run in Choice(rows).runs(plan))
+        minutes = item["minutes"] * runs / item["runs"]
+        own = {"name": f"{item['id']}:{k}", "rows": rows, "runs": runs, "minutes": minutes}
+        found += [item | own] if runs else []
+    return found or [item]
 
 
 def pack_wheels(out: Path, ready: Path | None) -> None:
@@ -218,9 +243,12 @@ def pack_part(path: Path, to: Path, part: int) -> None:
             to.with_name(f"{to.name}.part{k}").write_bytes(content[k * each : (k + 1) * each])
 
 
-def pack_state(out: Path, root: Path, results: Path, items: Sequence[dict[str, Any]]) -> None:
+def pack_state(
+    out: Path, root: Path, results: Path, items: Sequence[dict[str, Any]], whole: bool = True
+) -> None:
     """The runs below the root, of one that has ended only that it has, and the records so far:
-    of checks, and of the artifacts on the list, whose runs are not made again."""
+    of checks, and of the artifacts on the list, whose runs are not made again. whole: whether the
+    pack is to be worked on, and not only unpacked for another one that comes after it."""
     folders = list(run_folders(root)) if root.is_dir() else []
     pairs, known = [], []
     for folder in folders:
@@ -237,7 +265,8 @@ def pack_state(out: Path, root: Path, results: Path, items: Sequence[dict[str, A
     (out / "runs.tar.gz").write_bytes(archive(pairs))
     if names.is_file():
         shutil.copyfile(names, out / "names.json")
-    (out / "list.json").write_text(json.dumps({"items": list(items), "known": known}, indent=1))
+    listed = {"items": list(items), "known": known, "whole": whole}
+    (out / "list.json").write_text(json.dumps(listed, indent=1))
 
 
 def pack_derived(out: Path, data: Path) -> None:
@@ -281,8 +310,8 @@ def main() -> int:
     out, root = given.out, given.root.expanduser().absolute()
     try:
         items = work_list(load_book(), given.sets, root, given.budget, given.only, given.results)
-        if given.part in range(PARTS - 1):
-            items = []  # the data are not whole yet
+        whole = given.part not in range(PARTS - 1)
+        items = items if whole else []  # the data come with the last part
         about.commit()  # which is kept: the pack itself is no change of the code
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
@@ -290,7 +319,7 @@ def main() -> int:
         pack_derived(out, given.data.expanduser())
         pack_wheels(out / "wheels", given.wheels)
         pack_code(out / "code.tar.gz")
-        pack_state(out, root, given.results, items)
+        pack_state(out, root, given.results, items, whole)
         for name in ("start.py", "state.py"):
             shutil.copyfile(Path(__file__).with_name(name.replace("start", "run")), out / name)
     except (BadSetting, subprocess.CalledProcessError) as reason:

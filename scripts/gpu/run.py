@@ -38,10 +38,11 @@ else:  # beside state.py, in a folder that was packed
 PATIENCE = 40.0  # seconds before the end at which the work is told to stop
 
 
-def unpack(pack: Path, work: Path) -> tuple[list[str], set[str]]:
+def unpack(pack: Path, work: Path) -> tuple[list[str], set[str], bool]:
     """Put the pack in its places, but over no result that was made here in an earlier call.
 
-    Gives the names of runs that have ended before, and what `brought_by` does.
+    Gives the names of runs that have ended before, what `brought_by` does, and whether the pack is
+    to be worked on: the first parts of a data set wait for the last one.
     """
     code, site, runs = work / "code", work / "site", work / "runs"
     shutil.rmtree(code, ignore_errors=True)
@@ -72,8 +73,8 @@ def unpack(pack: Path, work: Path) -> tuple[list[str], set[str]]:
         (runs / ".reproduce").mkdir(exist_ok=True)
         shutil.copyfile(pack / "names.json", runs / ".reproduce" / "names.json")
     shutil.copyfile(pack / "list.json", work / "list.json")
-    known: list[str] = json.loads((pack / "list.json").read_text())["known"]
-    return known, brought
+    listed = json.loads((pack / "list.json").read_text())
+    return listed["known"], brought, listed["whole"]
 
 
 def brought_by(pack: Path, work: Path) -> set[str]:
@@ -141,7 +142,7 @@ def main() -> int:
     given = parser.parse_args(words[:cut])
     work = given.work.absolute()
     try:
-        known, brought = unpack(given.pack.absolute(), work)
+        known, brought, whole = unpack(given.pack.absolute(), work)
     except (OSError, EOFError, Broken, tarfile.TarError, subprocess.CalledProcessError) as reason:
         print(f"gpu.run: {given.pack}: {reason}", file=sys.stderr)
         return 2
@@ -149,6 +150,9 @@ def main() -> int:
     more = {"results": work / "results", "derived": work / "data" / "derived"}
     saver = Saver(given.out.absolute(), work / "runs", more, known, brought)
     print(f"unpacked in {time.monotonic() - began:.0f} s", flush=True)
+    if not whole:
+        print("this pack is one of several parts, and the work comes with the last one")
+        return 0
     process = start(work, ends - time.monotonic() - PATIENCE, words[cut + 1 :])
     code = None
     while code is None and time.monotonic() < ends - PATIENCE:

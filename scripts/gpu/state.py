@@ -171,19 +171,31 @@ class Saver:
             spent, room = spent + size, room - size
         for k in range(MOST_FILES):
             name = f"going-{k}.tar.gz"
-            taken = parts[k] if k < len(parts) else []
-            pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
-            if pairs or (self.out / name).exists():
+            pairs = [pair for f in parts[k : k + 1] for pair in self._going_of(f)]
+            if pairs:
                 self._write(name, archive(pairs))
+            else:
+                self._remove(name)
+
+    def _going_of(self, folders: list[Path]) -> list[tuple[Path, str]]:
+        return [pair for f in folders for pair in files_of(f, self.runs, GOING)]
 
     def _write(self, name: str, content: bytes) -> None:
-        """Replace a file as a whole, whenever this process is killed."""
+        """Replace a file as a whole, whenever this process is killed. Where there are as many files
+        as may come back, the last one of runs that go on makes room for others."""
         if len(self.sizes) >= MOST_FILES and name not in self.sizes:
-            return
+            going = sorted(other for other in self.sizes if other.startswith("going"))
+            if not going or name.startswith("going"):
+                return
+            self._remove(going[-1])
         new = self.out / f".{name}"
         new.write_bytes(content)
         os.replace(new, self.out / name)
         self.sizes[name] = len(content)
+
+    def _remove(self, name: str) -> None:
+        (self.out / name).unlink(missing_ok=True)
+        self.sizes.pop(name, None)
 
 
 def collect(

@@ -28,6 +28,7 @@ several times, so that normalised features of it are 0 but for rounding, where a
 
 import argparse
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -110,6 +111,7 @@ class Settings(NamedTuple):
     smoke: bool
     workers: int
     ends: float  # the reading of time.monotonic at which to be done
+    call: str = ""  # the call's name, by which its processes know what was tried in it
 
     @property
     def left(self) -> float:
@@ -308,24 +310,28 @@ def check(name: str) -> Item:
     """Every task, or every algorithm: a few steps on the device and on the CPU.
 
     Each entry is written when it is known. One whose settings have changed is made again, and in
-    the end those that did not agree are, as the code may have been mended since.
+    the end those that did not agree are, as the code may have been mended since; once in a call.
     """
 
-    def missing(s: Settings) -> dict[str, list[str]]:
+    def missing(s: Settings, tried: str = "") -> dict[str, list[str]]:
+        """Those to be made, but for those that the call `tried` has made."""
         old, every = entries(name, s), wanted(name, s)
         new = {key for key, own in every.items() if is_to_make(old.get(key, {}), own)}
         wrong = {key for key in every if old.get(key, {}).get("agrees") is False}
+        wrong -= {key for key in wrong if tried and old[key].get("call") == tried}
         return {key: every[key] for group in (new, wrong - new) for key in every if key in group}
 
     def work(s: Settings) -> bool:
         settle(s.device, 2)
         found = entries(name, s)
         tolerance = {str(dtype)[6:]: value for dtype, value in TOLERANCE.items()}
-        for key, settings in missing(s).items():
+        for key, settings in missing(s, s.call).items():
             stop.raise_if_asked()
             if s.left < LEAST:
                 return False
             found[key] = hold_against_cpu(settings, s)
+            if s.call and found[key].get("agrees") is False:
+                found[key]["call"] = s.call
             print(f"  {key}: {found[key]}", flush=True)
             save(name, s, steps=STEPS, tolerance=tolerance, entries=found)
             if found[key].get("worn"):
@@ -449,7 +455,7 @@ def artifact(entry: Mapping[str, Any]) -> Item:
     name, budget = entry["name"], entry["budget"]
 
     def marker(s: Settings) -> Path:
-        return s.root / ".gpu" / f"{name.replace('/', '.')}.done"
+        return s.root / ".gpu" / f"{name.replace('/', '.').replace(':', '.')}.done"
 
     def work(s: Settings) -> bool:
         rows = [word for row in entry.get("rows", []) for word in ("--rows", row)]
@@ -467,6 +473,7 @@ def artifact(entry: Mapping[str, Any]) -> Item:
         return complete
 
     about = f"{entry['id']} at {budget}: {entry['claims']} claims, {entry['minutes']:g} minutes"
+    about += "".join(f", {row}" for row in entry.get("rows", []))
     return Item(name, about, lambda s: marker(s).is_file(), work)
 
 
@@ -506,6 +513,11 @@ def items_of(entries: Sequence[Mapping[str, Any]]) -> list[Item]:
     """All items in their order, with those of a list of artifacts."""
     head = [item for item in ITEMS if item.name in CHECKS]
     return [*head, *map(artifact, entries), *(item for item in ITEMS if item not in head)]
+
+
+def whole_name(name: str) -> str:
+    """The name of the artifact, of an entry of some of its rows such as bome/table2:1."""
+    return name.partition(":")[0]
 
 
 def bring_data(incoming: Path, root: Path) -> None:
@@ -558,6 +570,7 @@ class Beside:
 
     def __init__(self, names: Sequence[str], s: Settings):
         self.names, self.s, self.code = names, s, DONE
+        self.call = secrets.token_hex(4)
         self.process: subprocess.Popen[bytes] | None = None
         self.guard, self.stopped = threading.Lock(), False
         self.thread = threading.Thread(target=self._work)
@@ -578,7 +591,8 @@ class Beside:
         return python(
             "-m", "scripts.gpu.work", "--here", "--only", *self.names, "--device", s.device.type,
             "--minutes", f"{max(0.0, s.left - PATIENCE) / 60:.3f}", "--root", str(s.root),
-            "--data", str(s.data), "--results", str(s.results), *(["--smoke"] if s.smoke else []),
+            "--data", str(s.data), "--results", str(s.results), "--call", self.call,
+            *(["--smoke"] if s.smoke else []),
         )  # fmt: skip
 
     def result(self) -> int:
@@ -631,6 +645,7 @@ def main() -> int:
         action="store_true",
         help="all in this process, the checks too; this script calls itself so",
     )
+    parser.add_argument("--call", default="", help="by which its processes know what it has tried")
     parser.add_argument("--show", action="store_true", help="print the items, and which are done")
     parser.add_argument(
         "--dry", action="store_true", help="print what would be done, entry by entry"
@@ -642,7 +657,8 @@ def main() -> int:
         device = torch.device("cpu") if looking else choose_device(arguments.device)
         items = items_of(read_json(arguments.list)["items"] if arguments.list else [])
         names = [item.name for item in items]
-        if unknown := set(arguments.only or names) - set(names):
+        known = {*names, *map(whole_name, names)}
+        if unknown := set(arguments.only or names) - known:
             raise BadSetting(f"--only {unknown.pop()}: write one of {', '.join(names)}")
     except BadSetting as reason:
         print(f"gpu.work: {reason}", file=sys.stderr)
@@ -650,9 +666,10 @@ def main() -> int:
     s = Settings(
         device, arguments.root.expanduser().absolute(), arguments.data.expanduser().absolute(),
         arguments.results.expanduser().absolute(), arguments.smoke, arguments.workers,
-        time.monotonic() + 60 * arguments.minutes,
+        time.monotonic() + 60 * arguments.minutes, arguments.call,
     )  # fmt: skip
-    wanted_items = [item for item in items if item.name in (arguments.only or names)]
+    only = set(arguments.only or names)
+    wanted_items = [item for item in items if {item.name, whole_name(item.name)} & only]
     if looking:
         for item in wanted_items:
             print(f"{item.name:20} {'done' if item.done(s) else 'to do':6} {item.about}")

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from bench.core.oracle import Oracle
+from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, Natural, NonNegative, Positive
 from bench.core.task import Batch, Task
+from bench.numerics.inner import Loop, descend_until, waits_for
 from bench.numerics.solve import cg
 from tasks.common.stationarity import gradient_mapping
 
@@ -32,6 +33,10 @@ class Solved:
     lr: Positive = 0.1
     system: Count = 20
     damping: NonNegative = 0.0
+
+    def is_met(self, gradient: Tensor) -> Tensor:
+        """Whether a gradient, of any shape, is small enough: a truth value as a scalar."""
+        return gradient.norm() <= self.tolerance
 
 
 def measure_round(
@@ -76,9 +81,12 @@ def measure_round(
 
 def solve_lower(o: Oracle, x: Tensor, y: Tensor, zeta: Batch, how: Solved) -> Tensor:
     """argmin g(x, .; zeta), as closely as `how` says, from y."""
+    if waits_for(y):
+        loop = Loop(y, lambda y: [Asked("g_y", x, y, zeta)], how.lr, how.is_met)
+        return descend_until(o, [loop], how.steps)[0].y
     for _ in range(how.steps):
         gradient = o.g_y(x, y, zeta)
-        if gradient.norm() <= how.tolerance:
+        if how.is_met(gradient):
             break
         y = o.project_y(y - how.lr * gradient)
     return y
