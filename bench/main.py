@@ -123,6 +123,8 @@ def no_option(arguments: list[str]) -> str | None:
             return f"{option}: no such option; a setting has no dashes: {setting} (bench --help)"
         if option.startswith("-"):
             return f"{option}: no such option; bench --help lists those that there are"
+    if unknown:
+        return f"{unknown[0]}: options come first; write bench -m task=... {unknown[0]}"
     modes = [f"--{mode}" for mode in ("run", "multirun", "cfg", "info") if getattr(given, mode)]
     if given.resolve and "--cfg" not in modes:
         return "--resolve: goes with --cfg; write for example --cfg job --resolve"

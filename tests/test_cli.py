@@ -91,6 +91,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a value that an option does not know": (("--cfg", "foo"), ("--cfg", "invalid choice")),
     "a shortened option that could be several": (("--conf=a",), ("ambiguous option", "--conf")),
     "a value where none goes": (("--run=3",), ("--run", "ignored explicit argument")),
+    "an option after settings": (
+        ("task=quadratic", "-m", "seed=0,1"),
+        ("seed=0,1: options come first", "bench -m task=... seed=0,1"),
+    ),
     "nothing to resolve": (("--resolve",), ("--resolve: goes with --cfg",)),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),

@@ -307,14 +307,14 @@ def test_calls_are_counted_together_and_those_not_made_are_none(tmp_path: Path) 
     assert one.runs[0].last["calls"] == 5
 
 
-def test_which_values_are_better_is_the_books_or_the_way_of_the_curves(tmp_path: Path) -> None:
+def test_which_values_are_better_is_the_books_or_not_known(tmp_path: Path) -> None:
     made(
         tmp_path / "toy/bome/a", [{"loss": 1, "gap": 1, "own": 1}, {"loss": 2, "gap": 2, "own": 2}]
     )
     found = compared(tmp_path)
     assert found.better["loss"] == "lower"
     assert found.better["gap"] == "neither"
-    assert found.better["own"] == "higher"
+    assert found.better["own"] == "neither"  # whichever way its curve goes
     assert dashboard.judge_ends(found, "gap")["ranks"] == []
 
 

@@ -22,7 +22,7 @@ from bench.reproduce.plan import fingerprint
 from bench.runs import source
 from bench.runs.better import better, read
 from bench.runs.name import describe_node
-from bench.solving.methods import methods
+from bench.solving.methods import chosen, methods
 from tests.conftest import ROOT
 from tests.test_faults import at_step  # noqa: F401  (a fixture)
 from tests.test_hostile import Main, Said, main  # noqa: F401  (a fixture)
@@ -430,6 +430,32 @@ def test_a_method_whose_code_is_broken_hides_no_other(write: Callable[..., Path]
         methods.cache_clear()
         for name in ("mine", "mine.code"):
             sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["_target_: mine.code.method\n# r\xe9gularisation", "_target_: mine.code.method\n\ta: 1"],
+)
+def test_a_file_that_is_no_yaml_hides_no_other(
+    text: str,
+    main: Main,  # noqa: F811
+    write: Callable[..., Path],
+) -> None:
+    place = write("mine", mine={"__init__.py": "", "code.py": "", "conf/task/x.yaml": TASK})
+    for group in ("task", "algorithm"):
+        (place / "mine" / "conf" / group).mkdir(exist_ok=True)
+        (place / "mine" / "conf" / group / "own.yaml").write_text(text, encoding="latin-1")
+    (place / "mine" / "conf" / "paper").mkdir(exist_ok=True)
+    (place / "mine" / "conf" / "paper" / "metrics.yaml").write_text(text, encoding="latin-1")
+    methods.cache_clear()
+    try:
+        assert "own" not in methods()
+        assert methods()["bome"].kind == "bilevel"
+        with pytest.raises(BadSetting, match=r"^method=own: cannot be read: "):
+            chosen("own", {}, 5)
+        assert main("task=toy_minimax", *QUICK).code == 0
+    finally:
+        methods.cache_clear()
 
 
 def test_nothing_is_imported_because_a_configuration_names_it(

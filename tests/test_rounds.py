@@ -38,6 +38,7 @@ from bench.core.settings import BadSetting
 from bench.core.stream import Stream
 from bench.core.task import Best, Data, Ledger, Selection, Tally, Task
 from bench.core.view import Heatmap
+from bench.numerics.sets import box
 
 Row = dict[str, Any]
 
@@ -299,6 +300,49 @@ def test_a_start_that_is_no_pair_of_tensors_is_refused(start: Any, line: str) ->
     task = replace(counting(), init=lambda rng: start)
     with pytest.raises(BadSetting, match=f"^task: {re.escape(line)}"):
         first(task, COUNTS, 0)
+
+
+@pytest.mark.parametrize(("side", "name"), [("feasible", "x"), ("lower_feasible", "y")])
+def test_a_start_outside_of_its_set_is_refused(side: str, name: str) -> None:
+    task = replace(counting(), init=lambda rng: tuple(pair(3.0, 3.0)))
+    first(replace(task, **{side: box(0.0, 3.0)}), COUNTS, 0)
+    said = f"^task: {name} starts outside of its set, at a distance of 2; project it in the task's"
+    with pytest.raises(BadSetting, match=said):
+        first(replace(task, **{side: box(0.0, 1.0)}), COUNTS, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"init": lambda x, y: (x, y)}, "init has to give a NamedTuple with the tensors x and y"),
+        ({"init": lambda x, y: Counted(x, y, 3)}, "init gives a state with 3, which a checkpoint"),
+        ({"step": lambda o, s, draw: s}, "step has to return (state, info); info may be {}"),
+        ({"step": lambda o, s, draw: (s, None)}, "step has to return (state, info); info may be"),
+        ({"step": lambda o, s, draw: ((s.x, s.y), {})}, "step has to give a NamedTuple with the"),
+        (
+            {"step": lambda o, s, draw: (s, {"own": torch.ones(2)})},
+            "info's own is no number: tensor([1., 1.])",
+        ),
+    ],
+    ids=["a tuple", "a number", "no pair", "no info", "another tuple", "a vector"],
+)
+def test_what_a_method_gives_is_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(BadSetting, match=f"^{re.escape('algorithm: ' + line)}"):
+        run(counting(), COUNTS._replace(**changes), seed=0, steps=1, every=1)
+
+
+class Counted(NamedTuple):
+    x: Tensor
+    y: Tensor
+    k: int
+
+
+def test_a_metric_to_watch_that_goes_missing_is_refused() -> None:
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        return {"other" if step else "height": y.sum()}
+
+    with pytest.raises(BadSetting, match=r"^task: metric=height: no such setting; there is other"):
+        run(replace(counting(), evaluate=evaluate), COUNTS, seed=0, steps=2, every=1)
 
 
 @pytest.mark.parametrize(

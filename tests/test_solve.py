@@ -5,10 +5,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import bench
 from bench import (
@@ -122,7 +123,8 @@ def test_a_module_may_be_a_leaf_and_its_buffers_stay() -> None:
         return (y["net"](A).sum(1) - a).square().mean() + (y["shift"] - x).square()
 
     y0 = {"net": net, "shift": zeros(())}
-    found = solve(lambda x, y: g(x, y), g, zeros(()), y0, method="soba", steps=5)
+    with pytest.warns(UserWarning, match="the running statistics of BatchNorm1d stay as they were"):
+        found = solve(lambda x, y: g(x, y), g, zeros(()), y0, method="soba", steps=5)
     assert torch.equal(found.y["net"][1].running_mean, zeros(2))
     assert int(found.y["net"][1].num_batches_tracked) == 0
     assert not torch.equal(found.y["net"][0].weight, net[0].weight)
@@ -407,6 +409,41 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
         r"upper: write it as upper\(x, y, batch\), as upper_data is given",
     ),
     "vector": (call(upper=lambda x, y: y), r"upper: gives \(2,\), not one number: end it with .*"),
+    "complex": (
+        call(upper=lambda x, y: (y * 1j).sum()),
+        "upper: gives torch.complex128; write a .*",
+    ),
+    "not finite": (
+        call(lower=lambda x, y: (x + y).sum() * math.nan),
+        r"lower: is nan at the start; are all data finite\?",
+    ),
+    "x behind detach": (
+        call(
+            upper=lambda x, y: y.square().sum(), lower=lambda x, y: (x.detach() - y).square().sum()
+        ),
+        r"x0: neither loss depends on x; is there a .detach\(\) in them\?",
+    ),
+    "no rows": (
+        call(upper=data_loss, upper_data=(A[:0], a[:0])),
+        "upper_data: has no rows; write at .*",
+    ),
+    "no items": (
+        call(upper=data_loss, upper_data=Subset(Rows(), [])),
+        "upper_data: has no items; write .*",
+    ),
+    "all of a function": (
+        call(
+            upper=data_loss, upper_data=lambda rng, size: torch.randint(9, (size,), generator=rng)
+        ),
+        "upper_data: size=None asks for all the data, as each row of the history does, and .*",
+    ),
+    "evaluate": (
+        call(evaluate=lambda x: {}),
+        r"evaluate: write it as evaluate\(x, y\), as y is None where .*",
+    ),
+    "no dict": (call(evaluate=lambda x, y: 1.0), "evaluate: gives 1.0; write a dict of numbers .*"),
+    "no name": (call(evaluate=lambda x, y: {1: 1.0}), "evaluate: gives {1: 1.0}; write a dict .*"),
+    "no number": (call(evaluate=lambda x, y: {"a": "b"}), "evaluate: a is no number: 'b'"),
     "float": (call(lower=lambda x, y: 1.0), "lower: gives float, not one number: end it with .*"),
     "lengths": (
         call(upper=data_loss, upper_data=(A, a[:5])),
@@ -529,11 +566,30 @@ def test_numbers_of_a_row_keep_their_names(name: str) -> None:
 
 def test_a_method_without_step_sizes_is_told_of_none() -> None:
     def loss(x: Tensor) -> Tensor:
-        return (x - 1).square().sum() * math.nan
+        return (x - 1).abs().sqrt().sum() / x.lt(0.1)  # inf after the first step
 
     with pytest.raises(Diverged) as raised:
         solve(loss, None, zeros(1), method="fw", steps=2, L=1.0, diameter=2.0, x_in=box(0, 1))
     assert "than" not in str(raised.value)
+
+
+def test_evaluate_may_write_into_what_it_gets() -> None:
+    def measured(x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        return {"own": x.clamp_(5, 6).sum() + y.zero_().sum()}
+
+    every = QUICK | {"every": 1}
+    found = solve(upper, lower, zeros(2) + 1, zeros(2), **every, evaluate=measured)
+    plain = solve(upper, lower, zeros(2) + 1, zeros(2), **every)
+    assert torch.equal(found.x, plain.x)
+    assert torch.equal(found.y, plain.y)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    plain = solve(upper, lower, zeros(2) + 1, zeros(2), method="aid_cg", steps=3, outer_lr=0.5)
+    numpy = {"steps": np.int64(3), "outer_lr": np.float64(0.5), "seed": np.int32(0)}
+    found = solve(upper, lower, zeros(2) + 1, zeros(2), method="aid_cg", **numpy)
+    assert torch.equal(found.x, plain.x)
+    assert found.settings == plain.settings
 
 
 def test_a_y_inside_of_its_set_is_no_warning() -> None:

@@ -1,11 +1,12 @@
 """Whether a task has what a method needs."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from bench.core.algorithm import LOWER, UPPER, Algorithm, Cost, Moment
+from bench.core.algorithm import LOWER, UPPER, Algorithm, Cost, Moment, State
 from bench.core.draw import Draw
 from bench.core.settings import BadSetting
 from bench.core.task import Place, Task
@@ -87,3 +88,23 @@ def is_minimax(task: Task, x: Tensor, y: Tensor) -> bool:
     with torch.no_grad():
         f, g = (loss_at(task, Place(upper, x, y, batch)) for upper in (True, False))
     return torch.allclose(g, -f, equal_nan=True)
+
+
+def checked_state(given: Any, by: str) -> State:
+    """What a method's init or step gives; raises BadSetting if it is no NamedTuple of tensors, or
+    trees of them, with x and y among them."""
+    if not all(isinstance(getattr(given, name, None), Tensor) for name in "xy"):
+        raise BadSetting(f"algorithm: {by} has to give a NamedTuple with the tensors x and y")
+    for leaf in tree_leaves(given):
+        if not isinstance(leaf, Tensor):
+            raise BadSetting(
+                f"algorithm: {by} gives a state with {leaf!r:.40}, which a checkpoint does not "
+                "keep; write a tensor"
+            )
+    return given
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """How far a lies from b, of the same shape; 0 where that is rounding of b in float32."""
+    apart = float((a - b).norm())
+    return apart if apart > 1e-4 * (1 + float(b.norm())) else 0.0

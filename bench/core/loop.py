@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
-from bench.core.fit import check_fit
+from bench.core.fit import check_fit, checked_state, distance
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
@@ -51,7 +51,7 @@ def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:
     given: tuple[Any, ...] = start_of(task, seed)
     if algorithm.on_stream:
         given = (*given, task.stream)
-    state = algorithm.init(*given)
+    state = checked_state(algorithm.init(*given), "init")
     totals = dict.fromkeys(task.tally.names, 0.0) if task.tally else {}
     table = task.ledger.empty if task.ledger else None
     return Standing(0, state, Counter(), Counter(), 0.0, 0.0, {}, totals, table=table)
@@ -68,6 +68,12 @@ def start_of(task: Task, seed: int) -> tuple[Tensor, Tensor]:
             raise BadSetting(f"task: init gives {kind} for {name}, and not a floating-point tensor")
         if not start.isfinite().all():
             raise BadSetting(f"task: {name} starts at what is not finite; look at the task's init")
+    for name, start, within in zip("xy", given, (task.feasible, task.lower_feasible)):
+        if within.project is not None and (apart := distance(within.project(start), start)):
+            raise BadSetting(
+                f"task: {name} starts outside of its set, at a distance of {apart:.3g}; "
+                "project it in the task's init"
+            )
     return given
 
 
@@ -80,10 +86,15 @@ def advance(
 ) -> Standing:
     """One step. The randomness of step k is named by (seed, k), so nothing else need be kept.
 
-    make: gives the step's oracle.
+    make: gives the step's oracle. Raises BadSetting for a step that gives no state and info.
     """
     oracle = make(task, algorithm.first_order)
-    state, info = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
+    found = algorithm.step(oracle, s.state, Draw(task, seed, s.step))
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
+        raise BadSetting("algorithm: step has to return (state, info); info may be {}")
+    state, info = found
+    if type(state) is not type(s.state):
+        state = checked_state(state, "step")
     state = worked_out(state)  # a state is plain tensors
     calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
     return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
@@ -271,9 +282,6 @@ def rounds(
 
     if fresh:
         values = row(task, s)
-        if task.metric not in values:
-            measured = [name for name in values if "/" not in name]
-            raise unknown_setting("task: metric", task.metric, measured, task.metric)
         s = s._replace(best=best_so_far(task, s, values))
         on_row(values | (measure_selection(task, s.best, values) if at_end(values) else {}))
         if at_goal(values):
@@ -338,18 +346,18 @@ def measure_selection(task: Task, best: Best | None, values: Mapping[str, Any]) 
     return {key: float(value) for key, value in found.items()}
 
 
-def number(name: str, value: Any) -> float:
-    """A metric's value; raises BadSetting where it is no number."""
+def number(by: str, name: str, value: Any) -> float:
+    """A value of a row; raises BadSetting, naming whose it is, where it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):  # the last one is torch's
-        raise BadSetting(f"task: evaluate's {name} is no number: {value!r:.60}") from None
+        raise BadSetting(f"{by} {name} is no number: {value!r:.60}") from None
 
 
 def row(task: Task, s: Standing) -> dict[str, Any]:
     """One measurement: step, wall and CPU seconds, metrics, totals of the tally, calls/* and
     samples/* since the start, info/* of the last step. Raises BadSetting where the task's metrics
-    are no numbers or have these names."""
+    are no numbers, have these names, or lack the task's own."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     if not isinstance(metrics, Mapping):
         raise BadSetting("task: evaluate has to return a dictionary of numbers by their names")
@@ -357,13 +365,16 @@ def row(task: Task, s: Standing) -> dict[str, Any]:
         raise BadSetting(f"task: evaluate gives {taken[0]}, which is a row's own; rename it")
     if task.ledger is not None and s.table is not None:
         metrics = metrics | task.ledger.read(s.table)
+    measured = task.ledger is None or s.table is not None
+    if measured and task.metric not in {*metrics, *s.totals}:
+        raise unknown_setting("task: metric", task.metric, [*metrics, *s.totals], task.metric)
     return {
         "step": s.step,
         "seconds": s.seconds,
         "cpu_seconds": s.cpu_seconds,
-        **{key: number(key, value) for key, value in metrics.items()},
+        **{key: number("task: evaluate's", key, value) for key, value in metrics.items()},
         **{key: float(value) for key, value in s.totals.items()},
         **{f"calls/{key}": count for key, count in sorted(s.calls.items())},
         **{f"samples/{key}": count for key, count in sorted(s.samples.items())},
-        **{f"info/{key}": float(value) for key, value in s.info.items()},
+        **{f"info/{key}": number("algorithm: info's", key, v) for key, v in s.info.items()},
     }

@@ -173,7 +173,7 @@ def functions_of(package: Package) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
     for group in ("task", "algorithm"):
         for file in (package.conf / group).glob("*.yaml"):
-            target = TARGET.search(file.read_text())
+            target = TARGET.search(file.read_text(errors="replace"))
             if target is not None and target[1].partition(".")[0] == package.name:
                 found.setdefault((group, target[1].rpartition(".")[2]), set()).add(target[1])
     return found
@@ -191,7 +191,8 @@ def named_by(conf: Path, packages: tuple[str, ...]) -> frozenset[str]:
             found.add(f"the paper {path.parts[1]}")
         elif path.as_posix() not in EXTENDED:
             found.add(f"{group}={choice}" if group != "." else f"conf/{choice}.yaml")
-        target = TARGET.search(file.read_text()) if group in ("task", "algorithm") else None
+        text = file.read_text(errors="replace") if group in ("task", "algorithm") else ""
+        target = TARGET.search(text)
         if target is not None and target[1].partition(".")[0] in packages:
             found.add(f"the {group} function {target[1].rpartition('.')[2]}")
     return frozenset(found)

@@ -293,7 +293,7 @@ def _named_in_conf(outside: tuple[Package, ...]) -> frozenset[str]:
 def named_below(conf: Path, packages: tuple[str, ...]) -> frozenset[str]:
     """The path of each function of these packages that a file below a folder names."""
     named = re.compile(rf"^ *_target_: ((?:{'|'.join(packages)})[.][\w.]+) *$", re.M)
-    texts = [file.read_text() for file in conf.rglob("*.yaml")]
+    texts = [file.read_text(errors="replace") for file in conf.rglob("*.yaml")]
     return frozenset(target for text in texts for target in named.findall(text))
 
 

@@ -148,6 +148,14 @@ def leaf_of_module(given: nn.Module, name: str) -> Leaf:
     return Leaf(start, lambda entries: Functional(module, values(entries)), keep)
 
 
+def of_running_statistics(given: Any) -> list[str]:
+    """The kinds of the layers in a tree that would learn running statistics, which here stay."""
+    modules = [part for part in tree_flatten(given)[0] if isinstance(part, nn.Module)]
+    layers = [layer for module in modules for layer in module.modules() if layer.training]
+    kinds = {type(l).__name__ for l in layers if getattr(l, "running_mean", None) is not None}
+    return sorted(kinds)
+
+
 def draws_random_numbers(module: nn.Module) -> bool:
     """Whether a module of torch draws random numbers where it is trained, its own children's aside.
 

@@ -219,18 +219,12 @@ def rank(ends: Sequence[End | None], whole: Sequence[bool], better: str) -> list
     return [i for _, _, i in sorted(known)]
 
 
-def direction(name: str, tasks: Iterable[str], book: Book, bands: Iterable[Band]) -> str:
-    """Whether "higher" or "lower" values of a metric are better; "neither" if the tasks differ.
-
-    For a metric that the book does not know it is the way in which most curves go.
-    """
+def direction(name: str, tasks: Iterable[str], book: Book) -> str:
+    """Whether "higher" or "lower" values of a metric are better; "neither" if the tasks differ, or
+    where the book does not know the metric."""
     known = [task for task in tasks if knows(book, task, name)]
     said = {find_metric(book.metrics, task, name).better for task in known}
-    if said:
-        return said.pop() if len(said) == 1 else "neither"
-    ends = [band.mean[name][[0, -1]] for band in bands if len(band.mean.get(name, ()))]
-    up = sum(int(end > start) for start, end in ends)
-    return "higher" if 2 * up > len(ends) else "lower"
+    return said.pop() if len(said) == 1 else "neither"
 
 
 def knows(book: Book, task: str, name: str) -> bool:

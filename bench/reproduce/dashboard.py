@@ -109,7 +109,7 @@ def compare(
     return Comparison(
         groups,
         {name: metric_label(name, tasks[name], book) for name in names},
-        {n: bands.direction(n, tasks[n], book, (one.band for one in groups)) for n in names},
+        {n: bands.direction(n, tasks[n], book) for n in names},
         metric or groups[0].runs[0].metric,
         split.repeated,
         split.differing,

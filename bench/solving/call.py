@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from bench.core.loop import Diverged, Standing, run
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Task
+from bench.numerics.packing import of_running_statistics
 from bench.runs.machine import clock
 from bench.runs.screen import Screen
 from bench.solving import methods
@@ -59,8 +61,9 @@ def solve(
 
     upper_data, lower_data: tensors whose rows are samples, or a tuple or dict of them; a Dataset;
     or a function draw(rng, size) or draw(rng, size, step), with rng a torch.Generator and size the
-    method's `batch`. Batches are drawn with replacement, and are the same for the same seed. With
-    batch=None, the default of most methods, a batch is all the data there is. Tensors of data are
+    method's `batch`, or None, which asks for all the data, as each row of the history does. Batches
+    are drawn with replacement, and are the same for the same seed. With batch=None, the default of
+    most methods, a batch is all the data there is. Tensors of data are
     brought to x0's device and keep their dtype; what a loss closes over is yours to move.
 
     x_in, y_in: sets such as `bench.box(0, 1)` or `bench.l2_ball(1)`, in which x and y stay; of
@@ -74,6 +77,8 @@ def solve(
 
     Raises BadSetting, in one line that says what to write instead, and Diverged.
     """
+    settings = {key: without_numpy(value) for key, value in settings.items()}
+    steps, every, seed, seconds = map(without_numpy, (steps, every, seed, seconds))
     for key, value, least in (("steps", steps, 1), ("every", every, 1), ("seed", seed, 0)):
         if type(value) is not int or value < least:
             raise BadSetting(f"{key}={value}: write an integer of at least {least}")
@@ -114,6 +119,12 @@ def solve(
             said = ", ".join(f"{key}={value}" for key, value in sizes.items())
             hint = f"; try smaller step sizes than {said}" if said else ""
             raise Diverged(f"{error}{hint}") from None
+    if kinds := of_running_statistics([x0, y0]):
+        warnings.warn(
+            f"the running statistics of {', '.join(kinds)} stay as they were given: let the "
+            "solution's module see the data once in train() before its eval()",
+            stacklevel=2,
+        )
     if y_in is not None and not algorithm.first_order and is_held(posed.task, end, seed):
         warnings.warn(
             "y ends where y_in holds it back: the hypergradient of this method is that of a y "
@@ -152,10 +163,20 @@ def check_losses(algorithm: Algorithm, task: Task, seed: int) -> None:
         asked = dict.fromkeys(("grad_f", "grad_g"), 1) if cost is None else cost.calls
         lower = task.lower(x, y, draw.g(None)) if task.lower and asked["grad_g"] else None
         upper = task.upper(x, y, draw.f(None)) if asked["grad_f"] else None
+    for name, value in {"lower": lower, "upper": upper}.items():
+        if value is not None and not value.isfinite():
+            raise BadSetting(f"{name}: is {value.item()} at the start; are all data finite?")
     if lower is not None and not depends(lower, y):
         raise BadSetting("lower: does not depend on y; is there a .detach() in it?")
+    if lower is not None and upper is not None and not (depends(lower, x) or depends(upper, x)):
+        raise BadSetting("x0: neither loss depends on x; is there a .detach() in them?")
     if upper is not None and not (depends(upper, x) or depends(upper, y)):
         raise BadSetting("upper: depends on neither x nor y; is there a .detach() in it?")
+
+
+def without_numpy(value: Any) -> Any:
+    """A number of NumPy's as one of Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def depends(value: Tensor, on: Tensor) -> bool:

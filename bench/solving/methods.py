@@ -5,11 +5,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
 
 from bench.core.algorithm import Algorithm, Cost, Kind, Moment
 from bench.core.settings import (
@@ -26,6 +28,7 @@ from bench.core.settings import (
 from bench.search_path import find_clash
 
 GROUP = "algorithm"
+UNREADABLE = (YAMLError, UnicodeDecodeError)  # what reading a yaml raises that is none
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ def composed(wanted: Sequence[str] | None = None) -> dict[str, Any]:
 
     They are composed together, because Hydra takes a tenth of a second for each time it is asked.
     Raises BadSetting, in one line, for a method that does not exist, and where another project's
-    package stands before one of this project's.
+    package stands before one of this project's. Of all methods those are left out whose files
+    cannot be read.
     """
     if clash := find_clash():
         raise BadSetting(clash)
@@ -66,9 +70,33 @@ def composed(wanted: Sequence[str] | None = None) -> dict[str, Any]:
             if name not in there:
                 hint, known = closest(name, there), ", ".join(there)
                 raise BadSetting(f"method={name}: no such method; {hint}there is {known}")
-        names = there if wanted is None else wanted
-        found = compose(overrides=[f"+{GROUP}@{name}={name}" for name in names])
+        names = [*(there if wanted is None else wanted)]
+        try:
+            found = compose_methods(names)
+        except UNREADABLE as error:
+            if wanted is not None:
+                said = " ".join(str(error).split())
+                raise BadSetting(f"method={', '.join(names)}: cannot be read: {said}") from None
+            names = [name for name in names if is_readable(name)]
+            found = compose_methods(names)
     return {name: OmegaConf.to_container(found[name]) for name in names}
+
+
+def compose_methods(names: Sequence[str]) -> DictConfig:
+    """The configurations of these methods by their names, within Hydra's initialisation; raises
+    `UNREADABLE` where a file is broken."""
+    return compose(overrides=[f"+{GROUP}@{name}={name}" for name in names])
+
+
+def is_readable(name: str) -> bool:
+    """Whether a method's file can be read: one of this project, or of a package if it is a yaml."""
+    if files("conf").joinpath(GROUP, f"{name}.yaml").is_file():
+        return True
+    try:
+        compose_methods([name])
+    except UNREADABLE:
+        return False
+    return True
 
 
 def filled(node: Any, given: Mapping[str, Any], steps: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Turns losses, starts, data and sets, as a caller of `solve` has them, into a task."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from bench.core.draw import generator
+from bench.core.fit import distance
 from bench.core.settings import BadSetting
 from bench.core.task import Batch, Data, Loss, Sampler, Task, no_data
 from bench.numerics.packing import Packing, packed_set, packing
@@ -44,6 +45,8 @@ def problem(
 
     minimax: the lower loss is minus the upper one, and sees the same data. Raises BadSetting.
     """
+    if evaluate is not None:
+        check_takes(evaluate, ["x", "y"], "evaluate", "as y is None where there is none")
     x = packing(x0, "x0")
     y = None if y0 is None else packing(y0, "y0")
     if lower_data is not None and lower is None:
@@ -70,11 +73,10 @@ def problem(
         if g is not None and not minimax:
             found["lower_loss"] = g(x_now, y_now, everything(data.draw_lower, "lower"))
         if evaluate is not None:
-            more = evaluate(x.view(x_now), None if y is None else y.view(y_now))
-            taken = sorted(more.keys() & {"step", "seconds", "cpu_seconds", *found})
-            if taken:
-                raise BadSetting(f"evaluate: gives {taken[0]}, which is a row's own; rename it")
-            found |= {key: torch.as_tensor(value) for key, value in more.items()}
+            # copies, because it may write into what it gets
+            at_x, at_y = x.view(x_now.clone()), None if y is None else y.view(y_now.clone())
+            more = evaluate(at_x, at_y)
+            found |= measures(more, {"step", "seconds", "cpu_seconds", *found})
         return found
 
     def init(rng: Generator) -> tuple[Tensor, Tensor]:
@@ -99,6 +101,32 @@ def problem(
     return Problem(task, x, y)
 
 
+def measures(given: Any, taken: set[str]) -> dict[str, Tensor]:
+    """What `evaluate` gives, as tensors; raises BadSetting if these are no numbers by their names,
+    or names that a row has already."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise BadSetting(f"evaluate: gives {given!r:.40}; write a dict of numbers by their names")
+    if both := sorted(given.keys() & taken):
+        raise BadSetting(f"evaluate: gives {both[0]}, which is a row's own; rename it")
+    found = {}
+    for key, value in given.items():
+        try:
+            found[key] = torch.as_tensor(float(value), dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):  # the last one is torch's
+            raise BadSetting(f"evaluate: {key} is no number: {value!r:.40}") from None
+    return found
+
+
+def check_takes(given: Callable[..., Any], words: Sequence[str], name: str, why: str) -> None:
+    """Raise BadSetting if a caller's function does not take these arguments."""
+    try:
+        inspect.signature(given).bind(*words)
+    except TypeError:
+        raise BadSetting(f"{name}: write it as {name}({', '.join(words)}), {why}") from None
+    except ValueError:
+        pass  # a function of C has no signature to look at
+
+
 def negative(f: Loss) -> Loss:
     """Minus a loss."""
 
@@ -118,10 +146,7 @@ def with_lower_set(task: Task, y_in: Any, y: Packing) -> Task:
 
 def check_start(project: Callable[[Tensor], Tensor] | None, start: Tensor, name: str) -> None:
     """Raise BadSetting if a start lies outside its set."""
-    if project is None:
-        return
-    apart = float((project(start) - start).norm())
-    if apart > 1e-4 * (1 + float(start.norm())):
+    if project is not None and (apart := distance(project(start), start)):
         raise BadSetting(
             f"{name}0: lies outside of {name}_in, at a distance of {apart:.3g}; "
             f"write {name}_in.project({name}0) where it is a tensor"
@@ -135,13 +160,8 @@ def loss(given: Losses, name: str, with_data: bool, x: Packing, y: Packing | Non
     if it does not return one number.
     """
     words = ["x"] + ["y"] * (y is not None) + ["batch"] * with_data
-    try:
-        inspect.signature(given).bind(*words)
-    except TypeError:
-        data = f"{name}_data is given" if with_data else f"there is no {name}_data"
-        raise BadSetting(f"{name}: write it as {name}({', '.join(words)}), as {data}") from None
-    except ValueError:
-        pass  # a function of C has no signature to look at
+    data = f"{name}_data is given" if with_data else f"there is no {name}_data"
+    check_takes(given, words, name, f"as {data}")
 
     def packed(x_now: Tensor, y_now: Tensor, batch: Batch) -> Tensor:
         arguments = [x.view(x_now)]
@@ -153,6 +173,8 @@ def loss(given: Losses, name: str, with_data: bool, x: Packing, y: Packing | Non
         if not isinstance(value, Tensor) or value.numel() != 1:
             kind = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise BadSetting(f"{name}: gives {kind}, not one number: end it with .mean() or .sum()")
+        if value.is_complex():
+            raise BadSetting(f"{name}: gives {value.dtype}; write a real number, such as its .real")
         return value.reshape(())
 
     return packed
@@ -184,6 +206,8 @@ def sampler(given: Any, name: str, device: torch.device) -> Sampler:
         raise BadSetting(f"{name}: has tensors of {lengths} rows; each row is one sample")
     everything = tree_map_only(Tensor, lambda leaf: leaf.to(device), given)
     n = len(leaves[0])
+    if n == 0:
+        raise BadSetting(f"{name}: has no rows; write at least one sample")
 
     def draw(rng: Generator, step: int, size: int | None) -> Batch:
         if size is None:
@@ -199,6 +223,8 @@ def dataset_sampler(given: Any, name: str, device: torch.device) -> Sampler:
     if isinstance(given, IterableDataset) or not hasattr(given, "__len__"):
         raise BadSetting(f"{name}: this Dataset has no length; write a function that draws batches")
     n = len(given)
+    if n == 0:
+        raise BadSetting(f"{name}: has no items; write at least one sample")
     whole: list[Batch] = []  # all items, once they have been asked for
 
     def collate(numbers: list[int]) -> Batch:
@@ -225,7 +251,13 @@ def function_sampler(given: Callable[..., Batch], name: str) -> Sampler:
             continue
 
         def draw(rng: Generator, step: int, size: int | None) -> Batch:
-            return given(*(rng, size, step)[:many])  # noqa: B023  (it returns within the loop)
+            try:
+                return given(*(rng, size, step)[:many])  # noqa: B023  (it returns within the loop)
+            except TypeError as error:
+                if size is not None:
+                    raise
+                said = f"{name}: size=None asks for all the data, as each row of the history does"
+                raise BadSetting(f"{said}, and there it raised TypeError: {error}") from error
 
         return draw
     raise BadSetting(f"{name}: write it as draw(rng, size) or draw(rng, size, step)")
