@@ -584,6 +584,51 @@ def test_evaluate_may_write_into_what_it_gets() -> None:
     assert torch.equal(found.y, plain.y)
 
 
+@pytest.mark.parametrize("method", ["bome", "soba", "stocbio"])
+def test_a_run_goes_on_after_its_solution(method: str) -> None:
+    """With minibatches and a rule with memory: to the bits, counts and rows of one run."""
+    data = {"upper_data": (A, a), "lower_data": (A, a), "batch": 4, "every": 3, "seed": 3}
+    size = "lower_lr" if method == "bome" else "inner_lr"
+    settings = {"method": method, "outer_lr": 0.01, size: 0.01, "outer_rule": "adam"}
+
+    def until(steps: int, **more: Any) -> Solution:
+        starts = zeros(()), zeros(3)
+        return solve(data_loss, ridge_loss, *starts, steps=steps, **data, **settings, **more)
+
+    whole, half = until(12), until(6)
+    rest = until(12, after=half)
+    assert torch.equal(rest.x, whole.x)
+    assert torch.equal(rest.y, whole.y)
+    assert (rest.calls, rest.samples) == (whole.calls, whole.samples)
+    assert not torch.equal(half.x, whole.x)
+    assert len(half.history) == 3
+    for mine, theirs in zip(rest.history, whole.history, strict=True):
+        ours = {k: v for k, v in mine.items() if "seconds" not in k}
+        assert ours == {k: v for k, v in theirs.items() if "seconds" not in k}
+    assert rest.seconds > half.seconds
+
+
+def test_what_nothing_can_go_on_from_is_refused() -> None:
+    given = {**QUICK, "steps": 4}
+    done = solve(upper, lower, zeros(2), zeros(2), **given)
+    for changes, said in (
+        ({}, "steps=4: after has 4; write those of both"),
+        ({"steps": 5, "seed": 1}, "after: was made with seed=0; write the same"),
+        ({"steps": 5, "outer_lr": 3.0}, r"after: was made with outer_lr=.*; write the same"),
+        ({"steps": 5, "x0": zeros(3)}, "after: its x has another shape or type than x0"),
+        ({"steps": 5, "after": done.x}, "after: is a Tensor; write what solve has returned"),
+    ):
+        call = {"x0": zeros(2), "y0": zeros(2), "after": done, **given, **changes}
+        with pytest.raises(BadSetting, match=f"^{said}"):
+            solve(lambda x, y: (y - 1).square().sum() + x.sum(), lower, **call)
+
+
+def test_what_diverges_tells_its_rows() -> None:
+    with pytest.raises(Diverged) as raised:
+        solve(upper, lower, zeros(2) + 1, zeros(2), method="aid_cg", outer_lr=1e9, every=1)
+    assert [row["step"] for row in raised.value.history][:2] == [0, 1]
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     plain = solve(upper, lower, zeros(2) + 1, zeros(2), method="aid_cg", steps=3, outer_lr=0.5)
     numpy = {"steps": np.int64(3), "outer_lr": np.float64(0.5), "seed": np.int32(0)}

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -41,7 +41,10 @@ class Standing(NamedTuple):
 
 
 class Diverged(Exception):
-    """x, y, a loss or the task's metric is no longer finite."""
+    """x, y, a loss or the task's metric is no longer finite. history: the rows so far, where
+    `solve` raises it."""
+
+    history: Sequence[Mapping[str, float]] = ()
 
 
 def first(task: Task, algorithm: Algorithm, seed: int) -> Standing:

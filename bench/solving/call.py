@@ -1,7 +1,7 @@
 """`solve`: a method of the suite on losses of the caller's own."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from bench.numerics.packing import of_running_statistics
 from bench.runs.machine import clock
 from bench.runs.screen import Screen
 from bench.solving import methods
-from bench.solving.problem import Losses, Measures, problem
+from bench.solving.problem import Losses, Measures, Problem, problem
 from bench.solving.solution import Solution
 
 
@@ -39,6 +39,7 @@ def solve(
     evaluate: Measures | None = None,
     seconds: float | None = None,
     progress: bool | None = None,
+    after: Solution | None = None,
     **settings: Any,
 ) -> Solution:
     """min over x of upper(x, y*(x)), where y*(x) = argmin over y of lower(x, y).
@@ -75,7 +76,12 @@ def solve(
     y; a number whose name ends in loss must be finite. seconds: stop after so many.
     progress: whether to show a bar; None: in a terminal, or a notebook that has ipywidgets.
 
-    Raises BadSetting, in one line that says what to write instead, and Diverged.
+    after: a solution of the same call with fewer steps. The run goes on from its end, and comes to
+    the bits of a run that did not stop there; steps are those of both. A module is begun anew with
+    the solution's parameters, whatever x0 and y0 are by now.
+
+    Raises BadSetting, in one line that says what to write instead, and Diverged, whose `history`
+    has the rows so far.
     """
     settings = {key: without_numpy(value) for key, value in settings.items()}
     steps, every, seed, seconds = map(without_numpy, (steps, every, seed, seconds))
@@ -95,9 +101,13 @@ def solve(
     check_set(name, algorithm, posed.task)
     if settings.get("batch") is not None and upper_data is None and lower_data is None:
         raise BadSetting(f"batch={settings['batch']}: there are no data; leave it out")
+    if after is not None:
+        check_after(after, name, whole, seed, steps, posed)
     check_losses(algorithm, posed.task, seed)
-    history: list[dict[str, float]] = []
-    screen = Screen(name, steps, 0, posed.task.metric, shown=progress)
+    history: list[dict[str, float]] = [] if after is None else [*after.history]
+    begun = None if after is None else after.end
+    done = 0 if begun is None else begun.step
+    screen = Screen(name, steps, done, posed.task.metric, shown=progress)
 
     def add_row(row: dict[str, Any]) -> None:
         history.append(row)
@@ -110,7 +120,7 @@ def solve(
         try:
             end = run(
                 posed.task, algorithm, seed=seed, steps=steps, every=every, seconds=seconds,
-                on_row=add_row, on_pause=note, now=clock(posed.x.start.device),
+                start=begun, on_row=add_row, on_pause=note, now=clock(posed.x.start.device),
             )  # fmt: skip
         except BadSetting as error:  # a step finds it out, such as more blocks than rows
             raise BadSetting(str(error).replace("algorithm.", "")) from None
@@ -118,7 +128,9 @@ def solve(
             sizes = {k: v for k, v in whole.items() if k.endswith("_lr")}
             said = ", ".join(f"{key}={value}" for key, value in sizes.items())
             hint = f"; try smaller step sizes than {said}" if said else ""
-            raise Diverged(f"{error}{hint}") from None
+            told = Diverged(f"{error}{hint}")
+            told.history = history
+            raise told from None
     if kinds := of_running_statistics([x0, y0]):
         warnings.warn(
             f"the running statistics of {', '.join(kinds)} stay as they were given: let the "
@@ -146,7 +158,28 @@ def solve(
         method=name,
         settings=whole,
         seed=seed,
+        end=end,
     )
+
+
+def check_after(
+    after: Solution, method: str, settings: Mapping[str, Any], seed: int, steps: int, posed: Problem
+) -> None:
+    """Raise BadSetting unless a run of so many steps can go on from the end of this solution."""
+    if not isinstance(after, Solution):
+        raise BadSetting(f"after: is a {type(after).__name__}; write what solve has returned")
+    then, now = {"method": after.method, "seed": after.seed}, {"method": method, "seed": seed}
+    then, now = then | dict(after.settings), now | dict(settings)
+    for key in {**then, **now}:
+        if then.get(key) != now.get(key):
+            raise BadSetting(f"after: was made with {key}={then.get(key)}; write the same")
+    if after.end.step >= steps:
+        raise BadSetting(f"steps={steps}: after has {after.end.step}; write those of both")
+    for key, packed in {"x": posed.x, "y": posed.y}.items():
+        found = getattr(after.end.state, key)
+        start = found if packed is None else packed.start
+        if (found.shape, found.dtype) != (start.shape, start.dtype):
+            raise BadSetting(f"after: its {key} has another shape or type than {key}0")
 
 
 def check_losses(algorithm: Algorithm, task: Task, seed: int) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.core.loop import Standing
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -25,7 +27,8 @@ class Solution:
     before its last step; None where a method has no such estimate.
 
     method, settings, seed: with these and the same problem `solve` returns the same bits on the
-    same kind of machine.
+    same kind of machine. end: the method's own state and counts, from which `solve(..., after=)`
+    goes on.
     """
 
     x: Any
@@ -38,6 +41,7 @@ class Solution:
     method: str
     settings: Mapping[str, Any] = field(repr=False)
     seed: int
+    end: Standing = field(repr=False)
 
     def table(self) -> dict[str, list[float]]:
         """The history as columns, all of one length: `pandas.DataFrame(solution.table())`.
