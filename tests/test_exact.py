@@ -8,10 +8,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from bench.core import exact
 from bench.core.draw import generator
-from bench.core.exact import TOLERANCE, measured_exactly, solve_lower_level
+from bench.core.exact import TOLERANCE, measured_exactly, scale_of, solve_lower_level
 from bench.core.settings import BadSetting
 from bench.core.task import Context, InnerLoop, Selection, Set, Task
+from tasks import newsgroups
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, hyper_cleaning
 from tasks.logistic import logistic
@@ -43,7 +45,7 @@ def test_the_objective_is_that_of_closed_forms_and_newton(task: Task, spread: fl
         found = exact.evaluate(x, torch.full_like(y, 7.0), 0)
         assert found.keys() == {"objective"} == {exact.metric}
         torch.testing.assert_close(found["objective"], truth, rtol=0.02, atol=0)
-        best = solve_lower_level(task, x, torch.zeros_like(y), whole(task))
+        best = solve_lower_level(task, x, torch.zeros_like(y), whole(task), TOLERANCE, False)
         assert slope(task, x, best) <= TOLERANCE * slope(task, x, torch.zeros_like(y))
 
 
@@ -80,6 +82,50 @@ def test_hyper_cleaning_is_solved_as_scikit_learn_solves_it() -> None:
     )
 
 
+def ridge() -> Task:
+    """A regularisation weight for each pixel of digits, as the league has it."""
+    untrained = newsgroups.Pretraining(steps=0, start="zero", best=False)
+    return newsgroups.newsgroups(
+        DOUBLE, untrained, source="digits", regulariser="code", references=False
+    )
+
+
+@pytest.mark.parametrize(("middle", "spread"), [(-8.0, 0.0), (0.0, 3.0)])
+def test_a_weight_for_each_pixel_is_solved_as_scikit_learn_solves_it(
+    middle: float, spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mean CE + sum_j w_j |y_j|^2 is 1 / n of scikit-learn's sum CE + |z|^2 / 2, for z_j = y_j
+    sqrt(2 n w_j) and pixels divided by that. Where the weights lie apart by a factor of e^12 the
+    search ends only if it is scaled."""
+    monkeypatch.setattr(exact, "MOST", 600)
+    task = ridge()
+    x = middle + spread * torch.randn(64, generator=generator("x"), dtype=torch.float64)
+    _, y = task.init(generator("start"))
+    train, val = (
+        draw(generator("rows"), 0, None).part
+        for draw in (task.data.draw_lower, task.data.draw_upper)
+    )
+    features, held = (part.features.times(torch.eye(64).double()).numpy() for part in (train, val))
+    root = torch.sqrt(2 * len(features) * torch.exp(x) / (2 * 10 * 64)).numpy()
+    model = LogisticRegression(C=1, fit_intercept=False, tol=1e-9, max_iter=999, solver="newton-cg")
+    model.fit(features / root, train.labels.numpy())
+    chance = model.predict_proba(held / root)[np.arange(len(held)), val.labels.numpy()]
+    found = measured_exactly(task, 1e-5, scaled=True).evaluate(x, y, 0)["objective"]
+    assert float(found) == pytest.approx(-np.log(chance).mean(), rel=0.005)
+    plain = measured_exactly(task, 1e-5).evaluate(x, y, 0)["objective"]
+    assert plain.isnan() == (spread == 3)
+
+
+def test_the_scale_is_the_root_of_the_diagonal_or_of_its_median() -> None:
+    """Signs cancel in a diagonal Hessian, so that the estimate is exact there; a quarter of the
+    entries are below the median."""
+    curvatures = torch.tensor([[1e-4, 2.0], [5.0, 1e6], [3.0, 3.0]], dtype=torch.float64)
+    task = replace(quadratic(DOUBLE), lower=lambda x, y, zeta: (curvatures * y * y).sum() / 2)
+    task = replace(task, lower_derivatives=None)
+    found = scale_of(task, torch.zeros(2), torch.ones(3, 2, dtype=torch.float64), [0])
+    torch.testing.assert_close(found, curvatures.clamp(min=3).rsqrt())
+
+
 def test_what_cannot_be_solved_is_not_a_number() -> None:
     task = regularised_logistic(DOUBLE)
     x, y = task.init(generator("start"))
@@ -93,7 +139,7 @@ def test_a_lower_level_that_is_solved_at_the_start_stays_there() -> None:
     task = replace(quadratic(DOUBLE), lower=lambda x, y, zeta: y.square().sum())
     task = replace(task, lower_derivatives=None)
     x, y = task.init(generator("start"))
-    best = solve_lower_level(task, x, torch.zeros_like(y), None)
+    best = solve_lower_level(task, x, torch.zeros_like(y), None, TOLERANCE, False)
     assert torch.equal(best, torch.zeros_like(y))
 
 

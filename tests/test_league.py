@@ -224,7 +224,7 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
         ({}, {"most": 17}, True),
         ({}, {"higher": True}, True),
         ({}, {"dtype": "float32"}, True),
-        ({}, {"solved": True}, True),
+        ({}, {"solved": rules.Solved()}, True),
     ],
 )
 def test_the_digest_of_the_rules_is_of_all_that_decides(
@@ -261,7 +261,7 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
     cleaning = rules.TrackTask.model_validate(
         {
             "about": "wrong labels", "task": "hyper_cleaning", "metric": "objective",
-            "solved": True, "within": 0.5, "steps": {"x": 100},
+            "solved": {}, "within": 0.5, "steps": {"x": 100},
             "set": {"weighting": "sigmoid", "pretraining.start": "zero", **small},
             "reference": {
                 "method": "aid_cg", "set": {"outer_lr": 100.0, "inner_lr": 1.0, "T": 10},

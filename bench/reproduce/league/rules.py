@@ -82,6 +82,13 @@ class Reference(StrictModel):
     rounds: int = 0
 
 
+class Solved(StrictModel):
+    """How a lower level is solved for the yardstick: the arguments of `exact.measured_exactly`."""
+
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = exact.TOLERANCE
+    scaled: bool = False
+
+
 class TrackTask(StrictModel):
     """A task of a track.
 
@@ -89,8 +96,8 @@ class TrackTask(StrictModel):
 
     task, set, data: the choice of conf/task, its settings and, where it has such, its data set.
     metric: what is to become small. solved: it is "objective", F(x) = f(x, y*(x)), with a lower
-    level that is solved anew for the x of the run (bench/core/exact.py), on a task with a convex
-    lower level that has no such metric itself. within: a run has reached the target when no more
+    level that is solved anew for the x of the run, on a task with a convex lower level that has no
+    such metric itself. within: a run has reached the target when no more
     than this share of the way from the start to the reference is left. steps: the units of step
     sizes. most: the limit of work, if it is not the track's. higher: the metric is a share that is
     to become large, and one minus it is compared. dtype: of all numbers. batches: the sizes of
@@ -102,7 +109,7 @@ class TrackTask(StrictModel):
     set: Mapping[str, Any] = {}
     data: str | None = None
     metric: str
-    solved: bool = False
+    solved: Solved | None = None
     within: Annotated[float, Field(gt=0, lt=1)] = 0.01
     reference: Reference = Reference()
     steps: Steps = Steps()
@@ -370,8 +377,9 @@ def rules_of(entered: Entrant) -> str:
     }
     if track.by == "value" or about.higher:
         meaning["higher"] = about.higher
-    if about.solved:  # records were made before it was part of the digest
-        meaning["solved"] = [exact.TOLERANCE, exact.MOST]
+    if about.solved is not None:  # records were made before it was part of the digest
+        scaled = [exact.PROBES] if about.solved.scaled else []
+        meaning["solved"] = [about.solved.tolerance, exact.MOST, *scaled]
     if track.memory_gb != MEMORY_GB:  # records were made before it was part of the digest
         meaning["memory_gb"] = track.memory_gb
     text = json.dumps(meaning, sort_keys=True, default=str)

@@ -71,12 +71,12 @@ def task_of(about: TrackTask, config: dict[str, Any], seed: int, data: Path) -> 
     """The task of a track by its checked configuration, as it is measured there. Raises BadSetting
     or OSError if it cannot be built, as where its data are not there."""
     task: Task = build(config, context_of(about, seed, data))
-    if not about.solved:
+    if about.solved is None:
         return task
     try:
-        return measured_exactly(task)
+        return measured_exactly(task, about.solved.tolerance, about.solved.scaled)
     except BadSetting as error:
-        raise BadSetting(f"conf/league: {about.task}: {error}; write solved: false") from None
+        raise BadSetting(f"conf/league: {about.task}: {error}; leave `solved` out") from None
 
 
 def make_target(entered: Entrant, seed: int, data: Path) -> Target:
@@ -94,7 +94,7 @@ def make_target(entered: Entrant, seed: int, data: Path) -> Target:
             raise unknown_setting(where, about.metric, there, about.metric)
         goal = Goal(about.metric, None, about.higher)
         start = goal.of(there)
-        looks = SOLVED_LOOKS if about.solved else LOOKS
+        looks = LOOKS if about.solved is None else SOLVED_LOOKS
         best = least(task, config, about.reference, goal, seed, looks)
     if not best < start:
         raise BadSetting(f"conf/league: tasks.{entered.task}: the reference ends at {best:g}")

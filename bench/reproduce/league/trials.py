@@ -202,7 +202,7 @@ def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> 
         limit = Limit(track.unit, track.limit_of(entered.task), track.cpu_seconds)
         goal = Goal(about.metric, targets.seeds[str(case.seed)].target, about.higher)
         end = work_to_goal(
-            task, build(config["algorithm"]), case.seed, goal, limit, dear=about.solved
+            task, build(config["algorithm"]), case.seed, goal, limit, dear=about.solved is not None
         )
     except Exception as error:
         return Row(**case._asdict(), status="failed", reason=reason_of(error))
