@@ -220,5 +220,6 @@ def explain(error: Exception, overrides: list[str]) -> str:
         except (HydraException, OmegaConfBaseException):
             inside = None
         if isinstance(inside, DictConfig):
-            return str(unknown_setting(key, value, map(str, inside), last))
+            settings = [str(name) for name in inside if name not in ("_target_", "tuning")]
+            return str(unknown_setting(key, value, settings, last))
     return re.sub(r" See https?://\S+.*", "", text)
