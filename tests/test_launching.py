@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -236,9 +236,14 @@ def test_other_data_are_refused() -> None:
         opening.check_data(F, {"data": {"c": "3" * 64}}, task)
 
 
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
 def test_a_goal_is_a_metric_and_a_value() -> None:
     task = at.problem()
-    algorithm = driver.Algorithm(lambda x, y: SimpleNamespace(x=x, y=y), print)  # type: ignore
+    algorithm = driver.Algorithm(Pair, print)  # type: ignore[arg-type]
     start = first(task, algorithm, 0)
     goal = partial(opening.goal, name="own")
     assert goal({"until": None, "target": None}, task, start) is None

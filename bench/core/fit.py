@@ -104,6 +104,16 @@ def checked_state(given: Any, by: str) -> State:
     return given
 
 
+def check_inside(task: Task, x: Tensor, y: Tensor) -> None:
+    """Raise BadSetting if x or y, of any shape, starts outside of the task's set for it."""
+    for name, start, within in zip("xy", (x, y), (task.feasible, task.lower_feasible)):
+        if within.project is not None and (apart := distance(within.project(start), start)):
+            raise BadSetting(
+                f"task: {name} starts outside of its set, at a distance of {apart:.3g}; "
+                "project it in the task's init"
+            )
+
+
 def distance(a: Tensor, b: Tensor) -> float:
     """How far a lies from b, of the same shape; 0 where that is rounding of b in float32."""
     apart = float((a - b).norm())

@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
-from bench.core.fit import check_fit, checked_state, distance
+from bench.core.fit import check_fit, checked_state
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
@@ -71,12 +71,6 @@ def start_of(task: Task, seed: int) -> tuple[Tensor, Tensor]:
             raise BadSetting(f"task: init gives {kind} for {name}, and not a floating-point tensor")
         if not start.isfinite().all():
             raise BadSetting(f"task: {name} starts at what is not finite; look at the task's init")
-    for name, start, within in zip("xy", given, (task.feasible, task.lower_feasible)):
-        if within.project is not None and (apart := distance(within.project(start), start)):
-            raise BadSetting(
-                f"task: {name} starts outside of its set, at a distance of {apart:.3g}; "
-                "project it in the task's init"
-            )
     return given
 
 
@@ -284,7 +278,7 @@ def rounds(
         return s.step >= steps or out_of_time() or at_goal(values)
 
     if fresh:
-        values = row(task, s)
+        values = watched_row(task, s)
         s = s._replace(best=best_so_far(task, s, values))
         on_row(values | (measure_selection(task, s.best, values) if at_end(values) else {}))
         if at_goal(values):
@@ -304,7 +298,7 @@ def rounds(
         chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
         s = enter_in_ledger(task, s)
         if s.step % every == 0 or s.step == steps or out_of_time():
-            values = row(task, s)
+            values = watched_row(task, s)
             s = s._replace(best=best_so_far(task, s, values))
             wrong = divergence_of(task, s, values)
             last = at_end(values) and not wrong
@@ -357,10 +351,19 @@ def number(by: str, name: str, value: Any) -> float:
         raise BadSetting(f"{by} {name} is no number: {value!r:.60}") from None
 
 
+def watched_row(task: Task, s: Standing) -> dict[str, Any]:
+    """A row that has the task's metric; raises BadSetting otherwise, and where `row` does."""
+    found = row(task, s)
+    if task.metric not in found:
+        measured = [name for name in found if "/" not in name]
+        raise unknown_setting("task: metric", task.metric, measured, task.metric)
+    return found
+
+
 def row(task: Task, s: Standing) -> dict[str, Any]:
     """One measurement: step, wall and CPU seconds, metrics, totals of the tally, calls/* and
     samples/* since the start, info/* of the last step. Raises BadSetting where the task's metrics
-    are no numbers, have these names, or lack the task's own."""
+    are no numbers or have these names."""
     metrics = task.evaluate(s.state.x, s.state.y, s.step)
     if not isinstance(metrics, Mapping):
         raise BadSetting("task: evaluate has to return a dictionary of numbers by their names")
@@ -368,9 +371,6 @@ def row(task: Task, s: Standing) -> dict[str, Any]:
         raise BadSetting(f"task: evaluate gives {taken[0]}, which is a row's own; rename it")
     if task.ledger is not None and s.table is not None:
         metrics = metrics | task.ledger.read(s.table)
-    measured = task.ledger is None or s.table is not None
-    if measured and task.metric not in {*metrics, *s.totals}:
-        raise unknown_setting("task: metric", task.metric, [*metrics, *s.totals], task.metric)
     return {
         "step": s.step,
         "seconds": s.seconds,

@@ -9,7 +9,7 @@ import torch
 
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
-from bench.core.fit import check_kind
+from bench.core.fit import check_inside, check_kind
 from bench.core.loop import Standing, first, row
 from bench.core.settings import BadSetting, build, expand, unknown_setting
 from bench.core.task import Context, Task
@@ -126,6 +126,7 @@ def build_run(
         algorithm: Algorithm = of_kind(Algorithm, build(config["algorithm"]), "algorithm")
         task = of_kind(Task, build_task(config["task"], context), "task")
         start = first(task, algorithm, config["seed"])
+        check_inside(task, start.state.x, start.state.y)
         check_kind(task, algorithm, start.state.x, start.state.y)
         if task.stream is not None:  # which refuses a step beyond its end
             Draw(task, config["seed"], config["run"]["steps"] - 1).g(None)
