@@ -341,7 +341,9 @@ def test_a_metric_to_watch_that_goes_missing_is_refused() -> None:
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         return {"other" if step else "height": y.sum()}
 
-    with pytest.raises(BadSetting, match=r"^task: metric=height: no such setting; there is .*other"):
+    with pytest.raises(
+        BadSetting, match=r"^task: metric=height: no such setting; there is .*other"
+    ):
         run(replace(counting(), evaluate=evaluate), COUNTS, seed=0, steps=2, every=1)
 
 
