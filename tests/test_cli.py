@@ -118,6 +118,8 @@ def test_bad_input_is_refused_by_the_process(cli: Cli, tmp_path: Path) -> None:
     """The process is started as a user starts it, and prints nothing but the line."""
     done = cli("algorithm.etaa=3")
     refused(Said(done.returncode, done.stdout, done.stderr), "did you mean eta?")
+    assert "tuning" not in done.stderr
+    assert "_target_" not in done.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -119,6 +119,22 @@ def test_a_pack_and_the_checkout_it_travels_beside_have_a_limit(
     assert "write fewer --sets, or --part" in said
 
 
+@pytest.mark.parametrize(("part", "whole"), [(None, True), ("0", False), ("1", False), ("2", True)])
+def test_the_work_goes_with_the_last_part(
+    part: str | None, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.setattr(pack, "work_list", lambda *_: [{"id": "a/b", "budget": "gpu"} | MADE])
+    given = [f"{tmp_path / 'out'}", "--data", f"{tmp_path}", "--root", f"{tmp_path / 'runs'}"]
+    given += ["--wheels", f"{tmp_path / 'wheels'}", "--sets", *(["--part", part] if part else [])]
+    assert packed(*given) == 0
+    said = json.loads((tmp_path / "out" / "list.json").read_text())
+    assert (said["whole"], len(said["items"])) == (whole, whole)
+
+
+MADE = {"name": "a/b", "runs": 1, "claims": 1, "minutes": 1.0}
+
+
 def test_the_code_that_travels_knows_its_commit(tmp_path: Path) -> None:
     pack.pack_code(tmp_path / "code.tar.gz")
     with tarfile.open(tmp_path / "code.tar.gz") as tar:

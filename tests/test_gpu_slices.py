@@ -167,6 +167,11 @@ def test_runs_that_have_ended_go_before_those_that_go_on(
         f"0{k}" for k in range(5)
     }
     assert len(list(out.iterdir())) <= state.MOST_FILES
+    for k in range(10):
+        (runs / f"a/c/0{k}/summary.json").write_text('{"status": "done"}')
+    made.save()
+    assert [p.name for p in out.glob("going*")] == []  # nothing goes on any more
+    assert set(made.sizes) == {p.name for p in out.iterdir()}
 
 
 def test_parts_of_data_are_unpacked_and_the_work_waits_for_the_last(

@@ -203,6 +203,35 @@ def test_checks_go_beside_the_artifacts_and_before_what_is_timed(
     assert not left
 
 
+def test_processes_of_a_call_know_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which they know what another one of them has tried."""
+    settings = work.Settings(torch.device("cpu"), tmp_path, tmp_path, tmp_path, True, 1, 0.0)
+    monkeypatch.setattr(work.subprocess, "Popen", lambda command: command)
+    monkeypatch.setattr(work.Beside, "_work", lambda self: None)
+    calls = []
+    for _ in range(2):
+        beside = work.Beside(["tasks"], settings)
+        commands = [beside._command(), beside._command()]
+        names = {command[command.index("--call") + 1] for command in commands}
+        assert len(names) == 1
+        calls.append(names.pop())
+    assert len(set(calls)) == 2
+    assert "" not in calls
+
+
+def test_the_name_of_an_artifact_is_that_of_all_its_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"id": "bome/table2", "budget": "gpu", "claims": 1, "minutes": 1.0}
+    items = [{**entry, "name": f"bome/table2:{k}"} for k in (1, 2)]
+    (tmp_path / "list.json").write_text(json.dumps({"items": items}))
+    for only, shown in (("bome/table2", 2), ("bome/table2:2", 1)):
+        options = ["--list", str(tmp_path / "list.json"), "--show", "--root", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["work", *options, "--only", only])
+        assert work.main() == 0
+        assert len(capsys.readouterr().out.splitlines()) == shown
+
+
 def test_checks_end_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         work.Beside, "_command", lambda self: [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -163,6 +163,21 @@ def test_lanes_that_differ_from_a_single_run_are_refused() -> None:
             Joined(own, against=10**6).prepare(standings)
 
 
+@pytest.mark.parametrize(
+    ("wall", "cpu", "on_gpu", "slower"),
+    [
+        (0.9, 0.4, True, False), (1.1, 0.4, True, True), (1.1, 0.4, False, False),
+        (0.9, 0.6, True, True), (0.9, 0.6, False, True),
+    ],
+)  # fmt: skip
+def test_lanes_are_held_against_processes_on_the_host_and_turns_on_a_gpu(
+    wall: float, cpu: float, on_gpu: bool, slower: bool
+) -> None:
+    """Five lanes against two processes, whose steps take .2 seconds, and as much of a CPU."""
+    singles = [joined.Seconds(0.2, 0.2), joined.Seconds(0.1, 0.1)]
+    assert joined.are_slower(joined.Seconds(wall, cpu), singles, 5, 2, on_gpu) == slower
+
+
 def test_one_step_that_is_a_single_runs_is_enough() -> None:
     """A right step of the lanes differs where the point is within rounding of a kink."""
     own, standings = begun(wrong_until(2), METHOD)

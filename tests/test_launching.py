@@ -21,6 +21,7 @@ from bench.core.loop import Standing, first
 from bench.core.settings import BadSetting
 from bench.core.task import Context, Ledger, Report, Task
 from bench.core.view import Heatmap, Histogram
+from bench.numerics.sets import box
 from bench.runs import (
     driver,
     exit_codes,
@@ -253,6 +254,16 @@ def test_a_goal_is_a_metric_and_a_value() -> None:
             goal(half, task, start)
     with pytest.raises(BadSetting, match=r"run\.until=los: no such setting; did you mean loss"):
         goal({"until": "los", "target": 0.5}, task, start)
+
+
+def test_a_start_outside_of_its_set_is_refused(config: Config, tmp_path: Path) -> None:
+    def moved(node: Any, context: Context) -> Task:
+        return replace(opening.build(node, context), feasible=box(5.0, 6.0))
+
+    folder = RunFolder(tmp_path, "t/a/0123456789")
+    opening.open_run(config, folder)
+    with pytest.raises(BadSetting, match=r"^task: x starts outside of its set"):
+        opening.open_run(config, folder, moved)
 
 
 def test_a_context_is_of_the_run(config: Config) -> None:

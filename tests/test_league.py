@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 
 from algorithms.bilevel.soba import soba
 from bench.core import packages
+from bench.core.exact import measured_exactly
 from bench.core.settings import TUNING, BadSetting
+from bench.core.task import Task
 from bench.core.work import work_to_goal
 from bench.reproduce import league_commands
 from bench.reproduce.league import entries, page, pictures, rules, running, scores, targets, trials
@@ -261,7 +263,7 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
     cleaning = rules.TrackTask.model_validate(
         {
             "about": "wrong labels", "task": "hyper_cleaning", "metric": "objective",
-            "solved": {}, "within": 0.5, "steps": {"x": 100},
+            "solved": {"tolerance": 0.002, "scaled": True}, "within": 0.5, "steps": {"x": 100},
             "set": {"weighting": "sigmoid", "pretraining.start": "zero", **small},
             "reference": {
                 "method": "aid_cg", "set": {"outer_lr": 100.0, "inner_lr": 1.0, "T": 10},
@@ -280,6 +282,13 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
         return work_to_goal(*args, **settings)
 
     monkeypatch.setattr(trials, "work_to_goal", spied)
+    solved: list[Any] = []
+
+    def seen(task: Task, *how: Any) -> Task:
+        solved.append(how)
+        return measured_exactly(task, *how)
+
+    monkeypatch.setattr(targets, "measured_exactly", seen)
     found = {}
     for method, settings in {
         "aid_cg": {"outer_lr": 300.0, "inner_lr": 1.0},
@@ -292,6 +301,7 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
     assert found["upper_only"].status == "limit"
     assert found["upper_only"].value == pytest.approx(target.start, rel=1e-5)
     assert measured == [True, True]
+    assert set(solved) == {(0.002, True)}
 
 
 def row(number: int, status: str, calls: int = 0, value: float | None = 1.0) -> Row:

@@ -29,7 +29,8 @@ from bench import (
 )
 from bench.core.draw import generator
 from bench.numerics.descent import Descent, gd
-from bench.runs.screen import can_show_bar
+from bench.runs.screen import Screen, can_show_bar
+from bench.solving import call as calling
 from bench.solving import methods as listed
 from tests.conftest import ROOT
 
@@ -606,6 +607,29 @@ def test_a_run_goes_on_after_its_solution(method: str) -> None:
         ours = {k: v for k, v in mine.items() if "seconds" not in k}
         assert ours == {k: v for k, v in theirs.items() if "seconds" not in k}
     assert rest.seconds > half.seconds
+
+
+def test_the_bar_of_a_run_that_goes_on_begins_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+
+    class Seen(Screen):
+        def __init__(self, name: str, steps: int, begun: int, metric: str, shown: bool | None):
+            done.append(begun)
+            super().__init__(name, steps, begun, metric, shown)
+
+    monkeypatch.setattr(calling, "Screen", Seen)
+    half = solve(upper, lower, zeros(2), zeros(2), **QUICK)
+    solve(upper, lower, zeros(2), zeros(2), **QUICK | {"steps": 41}, after=half)
+    assert done == [0, 40]
+
+
+def test_a_layer_whose_statistics_stay_anyway_is_no_warning() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double().eval()
+
+    def g(x, y):  # type: ignore[no-untyped-def]
+        return (y(A).sum(1) - a).square().mean() * (1 + x.square())
+
+    solve(g, g, zeros(()), net, method="soba", steps=2)
 
 
 def test_what_nothing_can_go_on_from_is_refused() -> None:

@@ -191,6 +191,15 @@ def timed(step: Callable[[], T], on_gpu: bool) -> tuple[T, Seconds]:
     return found, Seconds(time.perf_counter() - begin[0], time.process_time() - begin[1])
 
 
+def are_slower(
+    together: Seconds, singles: Sequence[Seconds], many: int, processes: int, on_gpu: bool
+) -> bool:
+    """Whether a step of `many` lanes takes longer than steps of single runs, as these were, by so
+    many processes, which work side by side on the host's cores, and in turns on a GPU."""
+    on_host = processes * together.cpu > many * max(took.cpu for took in singles)
+    return on_host or (on_gpu and together.wall > many * max(took.wall for took in singles))
+
+
 class Joined:
     """Takes the steps of several lanes, side by side."""
 
@@ -245,11 +254,8 @@ class Joined:
         if differing:
             first, last = standings[0].step, before[0].step
             raise NoGraph(f"steps {first} to {last} of a lane differ from those of a single run")
-        # processes that are as many work side by side on the host's cores, and in turns on a GPU
         many = len(self.lanes)
-        slow_on_host = self.against * cpu > many * max(took.cpu for took in singles)
-        slow_on_gpu = on_gpu and wall > many * max(took.wall for took in singles)
-        if self.against and (slow_on_host or slow_on_gpu):
+        if self.against and are_slower(Seconds(wall, cpu), singles, many, self.against, on_gpu):
             raise Slower("its lanes are no faster than single runs")
 
     def _alone(self, k: int, standings: Sequence[Standing]) -> Standing:
