@@ -64,8 +64,8 @@ def solve(
     or a function draw(rng, size) or draw(rng, size, step), with rng a torch.Generator and size the
     method's `batch`, or None, which asks for all the data, as each row of the history does. Batches
     are drawn with replacement, and are the same for the same seed. With batch=None, the default of
-    most methods, a batch is all the data there is. Tensors of data are
-    brought to x0's device and keep their dtype; what a loss closes over is yours to move.
+    most methods, a batch is all the data there is. Tensors of data are brought to x0's device and
+    keep their dtype; what a loss closes over is yours to move.
 
     x_in, y_in: sets such as `bench.box(0, 1)` or `bench.l2_ball(1)`, in which x and y stay; of
     trees, one set for all tensors together, or a tree of sets in the same form. Methods with second
@@ -77,8 +77,8 @@ def solve(
     progress: whether to show a bar; None: in a terminal, or a notebook that has ipywidgets.
 
     after: a solution of the same call with fewer steps. The run goes on from its end, and comes to
-    the bits of a run that did not stop there; steps are those of both. A module is begun anew with
-    the solution's parameters, whatever x0 and y0 are by now.
+    the bits of a run that did not stop there. steps are those of both, and x0 and y0 say in which
+    form x and y are.
 
     Raises BadSetting, in one line that says what to write instead, and Diverged, whose `history`
     has the rows so far.
