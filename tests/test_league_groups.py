@@ -148,6 +148,8 @@ def board_of(work: Array, seeds: int | None = None) -> Board:
 def entry(work: Array) -> TaskEntry:
     runs = [
         Row(key="", seed=s, settings={}, status="reached", calls={"grad_f": int(calls)})
+        if np.isfinite(calls)
+        else Row(key="", seed=s, settings={}, status="limit", calls={"grad_f": 99})
         for s, calls in enumerate(work)
     ]
     trials = Trials(status=["reached"], work=[1.0], reasons=[])
@@ -219,6 +221,19 @@ def test_rough_intervals_are_called_so(tasks: int, seeds: int, few: str) -> None
         said = f"Intervals are rough, and mostly too narrow, because they are of {few}: "
         assert text.count("Intervals are rough") == bool(few)
         assert (said in text) == bool(few)
+
+
+def test_methods_that_seldom_come_there_are_no_advice() -> None:
+    """Not even where they are the fastest; 8 of 10 seeds are enough. Nobody came to the last."""
+    work = np.full((3, 3, 10), 50.0)
+    work[0] = 10.0
+    work[0, 0, 8:] = work[0, 1, 7:] = work[:, 2, 7:] = np.inf
+    work[1, 1, 0] = 60.0
+    first, second, third = page.advice_text(board_of(work)).splitlines()
+    assert "take `m00` (10 calls [10, 10], 8 of 10 seeds); then `m0" in first
+    assert "m00" not in second
+    assert "take `m02`" in second
+    assert "no method came there at 80% of the seeds." in third
 
 
 def test_a_track_of_one_task_shows_no_interval_of_its_good_trials() -> None:

@@ -23,6 +23,7 @@ from bench.reproduce.readme import markdown_table
 
 SHOWN = 5  # methods of a track in docs/findings.md
 NEXT = 3  # methods for a problem
+OFTEN = 0.8  # the share of seeds at which a method that is advised has to come there
 OUTDATED = (
     "An outdated method has changed since its entry was made, in its code, its settings or what is "
     "searched: its numbers are of the version before, and nothing is advised by them."
@@ -234,14 +235,16 @@ def halves_line(board: Board) -> str:
 
 
 def advice_text(board: Board) -> str:
-    """For each task the methods that reached its target with the least work."""
+    """For each task the methods that reached its target with the least work, of those that reached
+    it at `OFTEN` of the seeds: one that explodes elsewhere is no advice."""
     unit, work = board.track.scored, board.work(board.track.scored)
     credit, lines = scores.credits(work), []
     for k, (task, about) in enumerate(board.track.tasks.items()):
-        order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")[:NEXT]
-        best = [m for m in order if np.isfinite(work[m, k]).any()]
-        said = [task_phrase(board.names[m], work[m, k], WORDS[unit]) for m in best]
-        advice = f"take {'; then '.join(said)}" if said else "no method came there"
+        order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")
+        best = [m for m in order if np.isfinite(work[m, k]).mean() >= OFTEN]
+        said = [task_phrase(board.names[m], work[m, k], WORDS[unit]) for m in best[:NEXT]]
+        rarely = f"no method came there at {OFTEN:.0%} of the seeds"
+        advice = f"take {'; then '.join(said)}" if said else rarely
         lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
     return "\n".join(lines) + "\n"
 
