@@ -653,6 +653,14 @@ def test_what_diverges_tells_its_rows() -> None:
     assert [row["step"] for row in raised.value.history][:2] == [0, 1]
 
 
+def test_a_sampler_that_is_told_no_size_keeps_its_own_error() -> None:
+    def draw(rng: Generator) -> Tensor:
+        raise TypeError("of its own")
+
+    with pytest.raises(TypeError, match="^of its own$"):
+        solve(data_loss, lower, zeros(2), zeros(2), **QUICK, upper_data=draw)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     plain = solve(upper, lower, zeros(2) + 1, zeros(2), method="aid_cg", steps=3, outer_lr=0.5)
     numpy = {"steps": np.int64(3), "outer_lr": np.float64(0.5), "seed": np.int32(0)}

@@ -236,8 +236,10 @@ class Joined:
             self(standings, 1)
             self._alone(0, standings)
         off = self.off
-        after, together = timed(lambda: self(standings, 1), on_gpu)
-        wall, cpu = (took - (now - then) for took, now, then in zip(together, self.off, off))
+        after, took = timed(lambda: self(standings, 1), on_gpu)
+        together = Seconds(
+            *(all_of - (now - then) for all_of, now, then in zip(took, self.off, off))
+        )
         singles: list[Seconds] = []
         before, differing = list(standings), {0, len(self.lanes) - 1}
         for look in range(LOOKS):
@@ -255,7 +257,7 @@ class Joined:
             first, last = standings[0].step, before[0].step
             raise NoGraph(f"steps {first} to {last} of a lane differ from those of a single run")
         many = len(self.lanes)
-        if self.against and are_slower(Seconds(wall, cpu), singles, many, self.against, on_gpu):
+        if self.against and are_slower(together, singles, many, self.against, on_gpu):
             raise Slower("its lanes are no faster than single runs")
 
     def _alone(self, k: int, standings: Sequence[Standing]) -> Standing:

@@ -5,7 +5,7 @@ y does not say how good its x is: training on the upper loss alone makes it smal
 
 Where the curvatures of the lower loss differ by orders of magnitude, as where x is a regularisation
 weight for each feature, the search is in y / scale (`scale_of`): without that L-BFGS gives up at an
-x whose weights lie far apart, and with it needs twice as many gradients at one where they do not.
+x whose weights lie far apart, and with it needs more gradients at one where they do not.
 """
 
 from dataclasses import replace

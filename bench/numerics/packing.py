@@ -152,8 +152,8 @@ def of_running_statistics(given: Any) -> list[str]:
     """The kinds of the layers in a tree that would learn running statistics, which here stay."""
     modules = [part for part in tree_flatten(given)[0] if isinstance(part, nn.Module)]
     layers = [layer for module in modules for layer in module.modules() if layer.training]
-    kinds = {type(l).__name__ for l in layers if getattr(l, "running_mean", None) is not None}
-    return sorted(kinds)
+    learning = [layer for layer in layers if getattr(layer, "running_mean", None) is not None]
+    return sorted({type(layer).__name__ for layer in learning})
 
 
 def draws_random_numbers(module: nn.Module) -> bool:

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from bench.core.draw import generator
 from bench.core.fit import distance
+from bench.core.loop import number
 from bench.core.settings import BadSetting
 from bench.core.task import Batch, Data, Loss, Sampler, Task, no_data
 from bench.numerics.packing import Packing, packed_set, packing
@@ -108,13 +109,10 @@ def measures(given: Any, taken: set[str]) -> dict[str, Tensor]:
         raise BadSetting(f"evaluate: gives {given!r:.40}; write a dict of numbers by their names")
     if both := sorted(given.keys() & taken):
         raise BadSetting(f"evaluate: gives {both[0]}, which is a row's own; rename it")
-    found = {}
-    for key, value in given.items():
-        try:
-            found[key] = torch.as_tensor(float(value), dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError):  # the last one is torch's
-            raise BadSetting(f"evaluate: {key} is no number: {value!r:.40}") from None
-    return found
+    return {
+        key: torch.tensor(number("evaluate:", key, value), dtype=torch.float64)
+        for key, value in given.items()
+    }
 
 
 def check_takes(given: Callable[..., Any], words: Sequence[str], name: str, why: str) -> None:
@@ -254,7 +252,7 @@ def function_sampler(given: Callable[..., Batch], name: str) -> Sampler:
             try:
                 return given(*(rng, size, step)[:many])  # noqa: B023  (it returns within the loop)
             except TypeError as error:
-                if size is not None:
+                if size is not None or many == 1:  # noqa: B023
                     raise
                 said = f"{name}: size=None asks for all the data, as each row of the history does"
                 raise BadSetting(f"{said}, and there it raised TypeError: {error}") from error

@@ -171,14 +171,12 @@ class Saver:
             spent, room = spent + size, room - size
         for k in range(MOST_FILES):
             name = f"going-{k}.tar.gz"
-            pairs = [pair for f in parts[k : k + 1] for pair in self._going_of(f)]
+            taken = parts[k] if k < len(parts) else []
+            pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
             if pairs:
                 self._write(name, archive(pairs))
             else:
                 self._remove(name)
-
-    def _going_of(self, folders: list[Path]) -> list[tuple[Path, str]]:
-        return [pair for f in folders for pair in files_of(f, self.runs, GOING)]
 
     def _write(self, name: str, content: bytes) -> None:
         """Replace a file as a whole, whenever this process is killed. Where there are as many files

@@ -81,7 +81,7 @@ def measure_round(
 
 def solve_lower(o: Oracle, x: Tensor, y: Tensor, zeta: Batch, how: Solved) -> Tensor:
     """argmin g(x, .; zeta), as closely as `how` says, from y."""
-    if waits_for(y):
+    if waits_for(y):  # elsewhere a look costs nothing, and the plain loop keeps records' last bits
         loop = Loop(y, lambda y: [Asked("g_y", x, y, zeta)], how.lr, how.is_met)
         return descend_until(o, [loop], how.steps)[0].y
     for _ in range(how.steps):

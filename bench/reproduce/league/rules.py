@@ -97,11 +97,11 @@ class TrackTask(StrictModel):
     task, set, data: the choice of conf/task, its settings and, where it has such, its data set.
     metric: what is to become small. solved: it is "objective", F(x) = f(x, y*(x)), with a lower
     level that is solved anew for the x of the run, on a task with a convex lower level that has no
-    such metric itself. within: a run has reached the target when no more
-    than this share of the way from the start to the reference is left. steps: the units of step
-    sizes. most: the limit of work, if it is not the track's. higher: the metric is a share that is
-    to become large, and one minus it is compared. dtype: of all numbers. batches: the sizes of
-    minibatches that are searched here, if they are not the track's; none: those of the task.
+    such metric itself. within: a run has reached the target when no more than this share of the
+    way from the start to the reference is left. steps: the units of step sizes. most: the limit of
+    work, if it is not the track's. higher: the metric is a share that is to become large, and one
+    minus it is compared. dtype: of all numbers. batches: the sizes of minibatches that are searched
+    here, if they are not the track's; none: those of the task.
     """
 
     about: str
