@@ -657,7 +657,7 @@ def test_a_sampler_that_is_told_no_size_keeps_its_own_error() -> None:
     def draw(rng: Generator) -> Tensor:
         raise TypeError("of its own")
 
-    with pytest.raises(TypeError, match="^of its own$"):
+    with pytest.raises(TypeError, match=r"^of its own$"):
         solve(data_loss, lower, zeros(2), zeros(2), **QUICK, upper_data=draw)
 
 
