@@ -1,6 +1,7 @@
 """V-PBGD and G-PBGD (Shen and Chen, ICML 2023): gradient descent on a penalised single level.
 
-Paper -> here: alpha -> outer_lr (for x and y), beta -> inner_lr, gamma and T -> gamma and T.
+Paper -> here: alpha -> outer_lr (for y, and at ratio = 1 for x), beta -> inner_lr, gamma and T ->
+gamma and T.
 
 V-PBGD (Algorithm 1) penalises the value function, gamma (g(x, y) - g(x, w)), where w is T
 gradient steps on g(x, .); G-PBGD penalises gamma |g_y(x, y)|^2. x and y move together.
@@ -33,11 +34,13 @@ def vpbgd(
     gamma: Positive = 10.0,
     T: Count = 10,
     batch: Count | None = None,
+    ratio: Positive = 1.0,
 ) -> Algorithm:
     """V-PBGD: the penalty is the value gap, and w starts from the last step's.
 
-    outer_lr: the step size of x and y. inner_lr, T: the size and the number of the steps on w.
-    gamma: the weight of the penalty. batch: the samples of a batch; None: all the data.
+    outer_lr: the step size of y. ratio: that of x over it; the paper's is 1. inner_lr, T: the size
+    and the number of the steps on w. gamma: the weight of the penalty. batch: the samples of a
+    batch; None: all the data.
 
     Caveat: the penalty's weight is finite, so that the end is off by about 1 / gamma; and a large
     gamma asks for a step size of about 1 / gamma.
@@ -50,7 +53,7 @@ def vpbgd(
         (f_x, f_y), zeta = o.grad_f(x, y, draw.f(batch)), draw.g(batch)
         g_x, g_y = o.grad_g(x, y, zeta)
         hypergrad = f_x + gamma * (g_x - o.g_x(x, w, zeta))
-        x = o.project(x - outer_lr * hypergrad)
+        x = o.project(x - ratio * outer_lr * hypergrad)
         y = o.project_y(y - outer_lr * (f_y + gamma * g_y))
         return ValueState(x, y, w), {"gradient_sq": hypergrad.square().sum()}
 
@@ -58,11 +61,16 @@ def vpbgd(
     return Algorithm(lambda x, y: ValueState(x, y, y), step, first_order=True, cost=cost)
 
 
-def gpbgd(outer_lr: Positive, gamma: Positive = 10.0, batch: Count | None = None) -> Algorithm:
+def gpbgd(
+    outer_lr: Positive,
+    gamma: Positive = 10.0,
+    batch: Count | None = None,
+    ratio: Positive = 1.0,
+) -> Algorithm:
     """G-PBGD: the penalty is the squared norm of g_y.
 
-    outer_lr: the step size of x and y. gamma: the weight of the penalty. batch: the samples of a
-    batch; None: all the data.
+    outer_lr: the step size of y. ratio: that of x over it; the paper's is 1. gamma: the weight of
+    the penalty. batch: the samples of a batch; None: all the data.
 
     Caveat: the penalty's weight is finite, so that the end is off by about 1 / gamma; and a large
     gamma asks for a step size of about 1 / gamma.
@@ -75,7 +83,7 @@ def gpbgd(outer_lr: Positive, gamma: Positive = 10.0, batch: Count | None = None
         mixed, curved = products.both(g_y)
         hypergrad = f_x + 2 * gamma * mixed
         x, y = (
-            o.project(x - outer_lr * hypergrad),
+            o.project(x - ratio * outer_lr * hypergrad),
             o.project_y(y - outer_lr * (f_y + 2 * gamma * curved)),
         )
         return GradientState(x, y), {"gradient_sq": hypergrad.square().sum()}

@@ -25,6 +25,8 @@ from bench.core.task import Task
 Unit = Literal["calls", "samples", "rounds"]
 GROWTH = 1.05  # from one measurement to the next, so that work to a target is known to 5%
 DOUBLED = 2.0  # the same where there is no target, and the last measurement alone counts
+HELD, LEAST = 2.0, 0.1  # a goal has to last until the work is so many times as much, and until
+# this share of the limit: steps that are too large touch a goal early and explode later
 
 
 class Goal(NamedTuple):
@@ -51,16 +53,16 @@ class Limit(NamedTuple):
     seconds. A round is a step."""
 
     unit: Unit
-    most: int
+    most: float
     cpu_seconds: float
 
 
 class Ended(NamedTuple):
     """How a run ended.
 
-    status: "reached" its goal, came to its "limit", or "diverged" and why. value: of the goal's
-    metric at the last measurement. calls, by the oracle's keys, samples and cpu_seconds are what
-    all steps up to there took.
+    status: "reached" its goal and stayed there, came to its "limit", or "diverged" and why. value:
+    of the goal's metric where it was reached, or at the last measurement. steps, calls, by the
+    oracle's keys, samples and cpu_seconds are what all steps up to there took.
     """
 
     status: Literal["reached", "limit", "diverged"]
@@ -79,6 +81,13 @@ def work_of(s: Standing, unit: Unit) -> int:
     return (s.calls if unit == "calls" else s.samples).total()
 
 
+def lasts_until(reached: Ended, limit: Limit) -> float:
+    """Up to which work a goal has to last that was reached there (`HELD`, `LEAST`)."""
+    of = {"rounds": reached.steps, "calls": reached.calls.total(), "samples": reached.samples}
+    done = of[limit.unit]
+    return max(HELD * done, LEAST * limit.most) if done else 0.0
+
+
 def work_to_goal(
     task: Task,
     algorithm: Algorithm,
@@ -88,49 +97,64 @@ def work_to_goal(
     cpu: Callable[[], float] = time.process_time,
     dear: bool = False,
 ) -> Ended:
-    """Take steps until the goal is reached, or to the limit.
+    """Take steps until the goal is reached and has lasted, or to the limit.
 
     The run is looked at before its first step, and whenever its work has grown by a twentieth
     since, or has doubled where the goal has no value, at least after each step that does more. The
     clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
     for a metric that the task does not have, and whatever the method raises.
 
+    The goal is reached at the first look of those that are all at it, up to twice its work and a
+    tenth of the limit (`lasts_until`). A run that comes to its goal before the limit may go on
+    behind it for as long as that takes, or for as many CPU seconds again.
+
     cpu: the clock of CPU seconds. dear: a measurement takes as long as many steps. Then a look only
-    keeps where the run is. The run is measured when its work has doubled, and where it ends; once
-    the goal is reached, `first_reached` finds out at which look it was. A measurement that is not a
-    number says nothing: its solver did not succeed, and the run goes on.
+    keeps where the run is. The run is measured when its work has doubled, at the end of what the
+    goal has to last, and where the run ends; once the goal is reached, `first_reached` finds out at
+    which look it was. A measurement that is not a number says nothing: its solver did not succeed,
+    and the run goes on.
     """
     growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
         s = first(task, algorithm, seed)
         since, look = list[Look](), 0.0  # since the last measurement; the work at the next one
-        value = math.nan
+        there: Ended | None = None  # where the run came to its goal, and has been since
+        end, value = limit, math.nan
         while True:
             done = work_of(s, limit.unit)
-            over = done >= limit.most or s.cpu_seconds >= limit.cpu_seconds
+            over = done >= end.most or s.cpu_seconds >= end.cpu_seconds
             if dear and s.step and (wrong := divergence_of(task, s, {})):
-                return end_earlier(task, goal, since) or ended(s, "diverged", wrong, math.nan)
+                return ended(s, "diverged", wrong, math.nan)
             since.append(Look(s.state.x, s.state.y, ended(s, "reached", None, math.nan)))
             if over or done >= look:
                 values = row(task, s)
                 found = goal.of(values)
-                value = value if dear and math.isnan(found) else found
+                unknown = dear and math.isnan(found)
+                value = value if unknown else found
                 wrong = divergence_of(task, s, values) if s.step and not dear else None
                 if wrong:
                     return ended(s, "diverged", wrong, value)
                 if is_reached(goal, found):
-                    return first_reached(task, goal, since, found)
-                if over:
-                    short = done < limit.most
-                    reason = f"{limit.cpu_seconds:g} CPU seconds" if short else None
+                    there = there or first_reached(task, goal, since, found)
+                elif not unknown:
+                    there = None
+                if there and not unknown and done >= lasts_until(there, limit):
+                    return there
+                end = limit if there is None else lengthened(limit, there)
+                if done >= end.most or s.cpu_seconds >= end.cpu_seconds:
+                    short = done < end.most
+                    reason = f"{end.cpu_seconds:g} CPU seconds" if short else None
                     return ended(s, "limit", reason, value)
                 since, look = [], DOUBLED * done if dear else 0.0
-            try:
-                s = go_on(task, algorithm, seed, s, limit, growth, cpu)
-            except Exception:
-                if dear and (earlier := end_earlier(task, goal, since)):
-                    return earlier
-                raise
+                if there:
+                    look = min(look, lasts_until(there, limit))
+            s = go_on(task, algorithm, seed, s, end, growth, cpu)
+
+
+def lengthened(limit: Limit, reached: Ended) -> Limit:
+    """Where a run ends that has come to its goal, if it does not last."""
+    most = max(limit.most, lasts_until(reached, limit))
+    return limit._replace(most=most, cpu_seconds=HELD * limit.cpu_seconds)
 
 
 class Look(NamedTuple):
@@ -159,16 +183,6 @@ def first_reached(task: Task, goal: Goal, since: Sequence[Look], value: float) -
         else:
             before = middle
     return since[reached].taken._replace(value=value)
-
-
-def end_earlier(task: Task, goal: Goal, since: Sequence[Look]) -> Ended | None:
-    """How a run ended that did not come further than these looks, if its goal is reached at the
-    last of them; None if it is not, or if there are none."""
-    if not since:
-        return None
-    x, y, taken = since[-1]
-    value = goal.of(task.evaluate(x, y, taken.steps))
-    return first_reached(task, goal, since, value) if is_reached(goal, value) else None
 
 
 def go_on(

@@ -32,7 +32,8 @@ MOST_BYTES = 20_000_000
 class Trials(StrictModel):
     """The trials of a method on a task, in their order: what became of each, and what it took.
 
-    work: what is compared in the track, of those that reached the target. reasons: of those that
+    status: of the run on the last seed that was tried. work: what is compared in the track, of
+    those that reached the target on all tuning seeds (trials.Trial.work). reasons: of those that
     have one, each once.
     """
 
@@ -85,18 +86,21 @@ class RunCount(NamedTuple):
 
 
 def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> RunCount:
-    """How many runs of a method on a task are there, and how many are asked for."""
+    """How many runs of a method on a task are there, and how many are asked for at most: those of
+    a trial that has missed the target count as made."""
     trials, scored = cases(entered, targets, progress.rows)
-    done = sum(case.key in progress.rows for case in [*trials, *scored])
-    return RunCount(done, entered.track.trials + entered.track.seeds)
+    track = entered.track
+    tried = sum(len(trial.rows) if trial.waiting else track.tuning_seeds for trial in trials)
+    done = sum(case.key in progress.rows for case in scored)
+    return RunCount(tried + done, track.trials * track.tuning_seeds + track.seeds)
 
 
 def task_entry(entered: Entrant, targets: TaskTargets, progress: Progress) -> TaskEntry:
     """A method on a task, all of whose runs are there."""
     trials, scored = cases(entered, targets, progress.rows)
-    rows = [progress.rows[case.key] for case in trials]
+    rows = [trial.last for trial in trials]
     chosen = next(k for k, row in enumerate(rows) if dict(row.settings) == scored[0].settings)
-    took = [row.work(entered.track.scored) for row in rows]
+    took = [trial.work(entered.track) for trial in trials]
     return TaskEntry(
         rules=digest_of(targets),
         trials=Trials(

@@ -26,12 +26,12 @@ from bench.core.algorithm import Algorithm
 from bench.core.packages import package_of
 from bench.core.settings import TUNING, BadSetting, check_settings
 from bench.core.task import Task
-from bench.core.work import Unit
+from bench.core.work import HELD, LEAST, Unit
 from bench.reproduce.schema import StrictModel
 from bench.runs.name import describe_node
 from bench.solving.methods import GROUP, composed
 
-TRIED = 1000  # the seed of the trials; those that are scored are 0, 1, ...
+TRIED = 1000  # the first seed of the trials; those that are scored are 0, 1, ...
 MEMORY_GB = 4.0  # a run's limit, unless its track has another one
 Precision = Literal["float32", "float64"]
 Scalar = bool | int | float | str
@@ -47,9 +47,10 @@ class Logarithmic(StrictModel):
 
 
 class Chosen(StrictModel):
-    """One of some values."""
+    """One of some values; at_most: of those that are not above the value of this setting."""
 
     choice: Annotated[tuple[Scalar, ...], Field(min_length=1)]
+    at_most: str | None = None
 
 
 Space = Mapping[str, Logarithmic | Chosen]
@@ -125,7 +126,8 @@ class Track(StrictModel):
     unit: of the work that is limited. by: what is compared, and chooses the best trial: the "work"
     to the target, in this unit, or the "value" of the metric when the limit is reached. batches:
     the sizes of minibatches that are searched; none: all the data. most, cpu_seconds, memory_gb:
-    where a run ends. methods: those that are entered without being named.
+    where a run ends. trials: the settings that are tried, on so many tuning_seeds; those that are
+    chosen are scored on so many seeds. methods: those that are entered without being named.
     """
 
     title: str
@@ -137,6 +139,7 @@ class Track(StrictModel):
     cpu_seconds: Annotated[float, Field(gt=0)] = 60.0
     memory_gb: Annotated[float, Field(gt=0)] = MEMORY_GB
     trials: Annotated[int, Field(ge=1)] = 32
+    tuning_seeds: Annotated[int, Field(ge=1, le=TRIED)] = 1
     seeds: Annotated[int, Field(ge=1)] = 10
     methods: tuple[str, ...]
     tasks: Mapping[str, TrackTask]
@@ -145,6 +148,11 @@ class Track(StrictModel):
     def scored(self) -> str:
         """What is compared: the unit of work, or "value"."""
         return self.unit if self.by == "work" else "value"
+
+    @property
+    def tried(self) -> range:
+        """The seeds on which settings are tried."""
+        return range(TRIED, TRIED + self.tuning_seeds)
 
     def batches_of(self, task: str) -> tuple[int, ...]:
         """The sizes of minibatches that are searched on this task; none: those of the task."""
@@ -218,7 +226,21 @@ def read_space(method: str, node: Mapping[str, Any]) -> Space:
             raise BadSetting(f"{where}.{key}: the method has no such setting")
         if isinstance(part, Logarithmic) and not 0 < part.log[0] < part.log[1]:
             raise BadSetting(f"{where}.{key}: write log: [a, b] with 0 < a < b")
+        if isinstance(part, Chosen) and part.at_most is not None:
+            check_bound(f"{where}.{key}.at_most", part, space)
     return space
+
+
+def check_bound(where: str, part: Chosen, space: Space) -> None:
+    """Raise BadSetting unless `at_most` is another choice of numbers, none of them too small."""
+    assert part.at_most is not None
+    bound = space.get(part.at_most)
+    others = bound.choice if isinstance(bound, Chosen) and bound.at_most is None else ()
+    numbers = [value for value in (*others, *part.choice) if isinstance(value, int | float)]
+    if not others or len(numbers) < len(others) + len(part.choice):
+        raise BadSetting(f"{where}={part.at_most}: write a setting with a choice of numbers")
+    if min(numbers) not in part.choice:
+        raise BadSetting(f"{where}={part.at_most}: add {min(numbers)} to the choice, or less")
 
 
 def entrant(track: Track, name: str, task: str, method: str, tuned: bool = True) -> Entrant:
@@ -307,10 +329,17 @@ def trial_settings(entered: Entrant, number: int) -> dict[str, Scalar]:
     for _ in range(60):
         phi = (1 + phi) ** (1 / (len(names) + 1))
     units = entered.track.tasks[entered.task].steps
-    return {
-        name: value_at(entered.space[name], (0.5 + (number + 1) * phi ** -(k + 1)) % 1, units)
-        for k, name in enumerate(names)
-    }
+    shares = {name: (0.5 + (number + 1) * phi ** -(k + 1)) % 1 for k, name in enumerate(names)}
+    found = {name: value_at(entered.space[name], shares[name], units) for name in names}
+    for name, part in entered.space.items():
+        if isinstance(part, Chosen) and part.at_most is not None:
+            found[name] = value_at(bounded(part, found[part.at_most]), shares[name], units)
+    return found
+
+
+def bounded(part: Chosen, most: Scalar) -> Chosen:
+    """The same choice without what is above `most`."""
+    return Chosen(choice=tuple(value for value in part.choice if value <= most))  # type: ignore[operator]
 
 
 def value_at(part: Logarithmic | Chosen, share: float, units: Steps) -> Scalar:
@@ -328,10 +357,18 @@ def method_digest(entered: Entrant) -> str:
     space = read_space(entered.method, node)
     meaning = {
         "algorithm": describe_node(configured(entered, TRIED, {})["algorithm"]),
-        "space": {key: part.model_dump() for key, part in space.items()},
+        "space": {key: dumped(part) for key, part in space.items()},
     }
     text = json.dumps(meaning, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def dumped(part: Logarithmic | Chosen) -> dict[str, Any]:
+    """A part of a space as it is in a digest: records were made before `at_most` was."""
+    found = part.model_dump()
+    if found.get("at_most", "") is None:
+        del found["at_most"]
+    return found
 
 
 def method_digests(track: Track, name: str, methods: Collection[str]) -> dict[str, str]:
@@ -377,6 +414,10 @@ def rules_of(entered: Entrant) -> str:
     }
     if track.by == "value" or about.higher:
         meaning["higher"] = about.higher
+    if track.by == "work":  # in the others nothing has to be reached
+        meaning["lasts"] = [HELD, LEAST]
+    if track.tuning_seeds != 1:  # records were made before it was part of the digest
+        meaning["tuning_seeds"] = track.tuning_seeds
     if about.solved is not None:  # records were made before it was part of the digest
         scaled = [exact.PROBES] if about.solved.scaled else []
         meaning["solved"] = [about.solved.tolerance, exact.MOST, *scaled]

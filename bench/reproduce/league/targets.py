@@ -14,7 +14,6 @@ from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
 from bench.core.work import Goal
 from bench.reproduce.league.rules import (
-    TRIED,
     Entrant,
     Reference,
     Track,
@@ -44,7 +43,7 @@ class Target(StrictModel):
 
 class TaskTargets(StrictModel):
     """The targets of a task. rules: the digest of the rules they are for. seeds: seed -> target;
-    the seed of the trials is `TRIED`."""
+    those of the trials begin with `rules.TRIED`."""
 
     rules: str
     seeds: Mapping[str, Target]
@@ -58,8 +57,8 @@ class Targets(StrictModel):
 
 
 def seeds_of(track: Track) -> list[int]:
-    """The seed of the trials, and those that are scored."""
-    return [TRIED, *range(track.seeds)]
+    """The seeds of the trials, and those that are scored."""
+    return [*track.tried, *range(track.seeds)]
 
 
 def context_of(about: TrackTask, seed: int, data: Path) -> Context:

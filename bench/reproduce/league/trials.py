@@ -9,14 +9,15 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from bench.core.settings import BadSetting, build
 from bench.core.work import Ended, Goal, Limit, work_to_goal
 from bench.reproduce.league.rules import (
-    TRIED,
     Entrant,
     Scalar,
+    Track,
     configured,
     entrant,
     read_track,
@@ -84,6 +85,30 @@ class Case(NamedTuple):
     settings: dict[str, Scalar]
 
 
+class Trial(NamedTuple):
+    """Settings that are tried on one seed after the other, as long as the target is reached.
+
+    rows: of the seeds so far. waiting: the run that is asked for next; None: the trial has ended.
+    """
+
+    settings: dict[str, Scalar]
+    rows: list[Row]
+    waiting: Case | None
+
+    @property
+    def last(self) -> Row:
+        """The row that ended the trial."""
+        return self.rows[-1]
+
+    def work(self, track: Track) -> float:
+        """The geometric mean over the tuning seeds of the work to the target, or the mean of the
+        values where these are compared; infinite if one is missing."""
+        took = [row.work(track.scored) for row in self.rows]
+        if len(took) < track.tuning_seeds or math.inf in took:
+            return math.inf
+        return fmean(took) if track.by == "value" else math.prod(took) ** (1 / len(took))
+
+
 class Progress(NamedTuple):
     """The rows of a method on a task, as far as they are there.
 
@@ -120,32 +145,51 @@ def case_of(entered: Entrant, targets: TaskTargets, seed: int, settings: dict[st
     return Case(hash_of(meaning), seed, settings)
 
 
-def trials_of(entered: Entrant, targets: TaskTargets) -> list[Case]:
-    """The trials of a method on a task; raises BadSetting if a setting of its space is refused."""
+def trials_of(entered: Entrant, targets: TaskTargets, rows: Mapping[str, Row]) -> list[Trial]:
+    """The trials of a method on a task, as far as these rows go.
+
+    Raises BadSetting if a setting of its space is refused.
+    """
     numbers = range(entered.track.trials)
-    return [case_of(entered, targets, TRIED, trial_settings(entered, k)) for k in numbers]
+    return [trial_of(entered, targets, trial_settings(entered, k), rows) for k in numbers]
+
+
+def trial_of(
+    entered: Entrant, targets: TaskTargets, settings: dict[str, Scalar], rows: Mapping[str, Row]
+) -> Trial:
+    """The trial of these settings, as far as these rows go."""
+    ended = list[Row]()
+    for seed in entered.track.tried:
+        case = case_of(entered, targets, seed, settings)
+        if case.key not in rows:
+            return Trial(settings, ended, case)
+        ended.append(rows[case.key])
+        if math.isinf(ended[-1].work(entered.track.scored)):
+            break
+    return Trial(settings, ended, None)
 
 
 def cases(
     entered: Entrant, targets: TaskTargets, rows: Mapping[str, Row]
-) -> tuple[list[Case], list[Case]]:
+) -> tuple[list[Trial], list[Case]]:
     """The trials and, once these have ended, the scored runs with the settings of the best one."""
-    trials = trials_of(entered, targets)
-    if any(case.key not in rows for case in trials):
+    trials = trials_of(entered, targets, rows)
+    if any(trial.waiting for trial in trials):
         return trials, []
-    best = best_trial([rows[case.key] for case in trials], entered.track.scored)
-    chosen = dict(best.settings)
+    chosen = best_trial(trials, entered.track).settings
     seeds = range(entered.track.seeds)
     return trials, [case_of(entered, targets, seed, chosen) for seed in seeds]
 
 
-def best_trial(trials: Sequence[Row], unit: str) -> Row:
-    """The trial that took the least work to the target; if none reached it, the one that came
-    closest, among those that did not fail."""
+def best_trial(trials: Sequence[Trial], track: Track) -> Trial:
+    """The trial that took the least work to the target; if none reached it on all seeds, the one
+    that did on most of them and then came closest, among those that did not fail."""
 
-    def order(row: Row) -> tuple[bool, float, float]:
-        value = math.inf if row.value is None else row.value
-        return row.status not in ("reached", "limit"), row.work(unit), value
+    def order(trial: Trial) -> tuple[float, int, bool, float]:
+        last = trial.last
+        value = math.inf if last.value is None else last.value
+        failed = last.status not in ("reached", "limit")
+        return trial.work(track), -len(trial.rows), failed, value
 
     return min(trials, key=order)
 
@@ -228,7 +272,8 @@ def missing(entered: Entrant, targets: TaskTargets, file: Path) -> Iterator[Case
     while True:
         rows = read_progress(file).rows
         trials, scored = cases(entered, targets, rows)
-        waiting = [case for case in [*trials, *scored] if case.key not in rows]
+        tried = [trial.waiting for trial in trials if trial.waiting]
+        waiting = [*tried, *(case for case in scored if case.key not in rows)]
         if not waiting:
             return
         yield from waiting
@@ -285,6 +330,6 @@ def reason_killed(number: int) -> str:
 def refuse(entered: Entrant, targets: TaskTargets) -> None:
     """Raise BadSetting if the method's space has a setting that its function refuses."""
     try:
-        trials_of(entered, targets)
+        trials_of(entered, targets, {})
     except BadSetting as error:
         raise BadSetting(f"--method {entered.method}, tuning: {error}") from None
