@@ -15,13 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from algorithms.bilevel.soba import soba
 from bench.core import packages
+from bench.core.draw import generator
 from bench.core.exact import measured_exactly
+from bench.core.oracle import Oracle
 from bench.core.settings import TUNING, BadSetting
 from bench.core.task import Task
 from bench.core.work import work_to_goal
@@ -30,14 +33,14 @@ from bench.reproduce.league import entries, page, pictures, rules, running, scor
 from bench.reproduce.league.rules import Entrant
 from bench.reproduce.league.running import League
 from bench.reproduce.league.targets import TaskTargets
-from bench.reproduce.league.trials import Case, Row
+from bench.reproduce.league.trials import Case, Row, Trial
 from bench.reproduce.places import RESULTS
 from bench.runs import lock
 from bench.solving.methods import composed, filled
 from tests.conftest import ROOT
 
 TINY = {
-    "title": "Tiny", "about": "A test.", "unit": "calls", "most": 150, "trials": 4, "seeds": 4,
+    "title": "Tiny", "about": "A test.", "unit": "calls", "most": 300, "trials": 4, "seeds": 4,
     "methods": ["soba", "bome"],
     "tasks": {
         "easy": {
@@ -186,6 +189,30 @@ def test_trials_fill_the_space_in_the_tasks_units(league: League) -> None:
     assert {point["average"] for point in points} == {0.3, 1.0}
 
 
+def test_a_choice_may_be_bounded_by_that_of_another_setting(league: League) -> None:
+    found = rules.entrant(league.track, "tiny", "easy", "reverse")
+    points = [rules.trial_settings(found, k) for k in range(64)]
+    pairs = {(point["T"], point["K"]) for point in points}
+    assert pairs == {(T, K) for T in (1, 3, 10, 30) for K in (1, 3, 10, 30) if K <= T}
+
+
+@pytest.mark.parametrize("name", ["deterministic", "stochastic"])
+def test_the_unit_of_steps_on_y_is_one_over_the_largest_curvature(name: str) -> None:
+    """That of the lower loss at the start, so that methods may try what gradient descent can take:
+    twice as much."""
+    track = rules.read_track(name, rules.own_tracks())
+    for task, about in track.tasks.items():
+        config = rules.configured(targets.reference_of(track, name, task), rules.TRIED, {})["task"]
+        built = targets.task_of(about, config, rules.TRIED, ROOT)
+        with torch.no_grad():
+            x, y = built.init(generator(rules.TRIED, "init"))
+            zeta = built.data.draw_lower(generator("zeta"), 0, None)
+            product, v = Oracle(built).g_yy(x, y, zeta), torch.randn_like(y)
+            for _ in range(50):  # power iterations
+                v = product(v / v.norm())
+        assert about.steps.y * float(v.norm()) == pytest.approx(1, abs=0.15), task
+
+
 def test_minibatches_are_searched_only_where_the_track_says(league: League) -> None:
     noisy = league.track.model_copy(update={"batches": (4, 8)})
     assert "batch" not in rules.entrant(league.track, "tiny", "easy", "soba").space
@@ -221,6 +248,8 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
         ({"memory_gb": 4.0}, {}, False),  # as records have it that were made before
         ({"trials": 17}, {}, True),
         ({"seeds": 17}, {}, True),
+        ({"tuning_seeds": 17}, {}, True),
+        ({"tuning_seeds": 1}, {}, False),  # as records have it that were made before
         ({}, {"metric": "other"}, True),
         ({}, {"within": 0.17}, True),
         ({}, {"most": 17}, True),
@@ -309,11 +338,74 @@ def row(number: int, status: str, calls: int = 0, value: float | None = 1.0) -> 
     return Row.model_validate({**found, "value": value, "calls": {"grad_f": calls}})
 
 
-def test_the_best_trial_took_the_least_work_or_came_closest() -> None:
-    slow, fast = row(0, "reached", 20), row(1, "reached", 10)
-    near, far, gone = row(2, "limit", 5, 0.1), row(3, "limit", 5, 0.2), row(4, "diverged", 1, 0.0)
-    assert trials.best_trial([far, slow, near, fast, gone], "calls") == fast
-    assert trials.best_trial([gone, far, near, row(5, "failed", value=None)], "calls") == near
+def trial(*rows: Row) -> Trial:
+    return Trial({}, list(rows), None)
+
+
+def test_the_best_trial_took_the_least_work_or_came_closest(league: League) -> None:
+    slow, fast = trial(row(0, "reached", 20)), trial(row(1, "reached", 10))
+    near, far, gone = (
+        trial(row(*of))
+        for of in ((2, "limit", 5, 0.1), (3, "limit", 5, 0.2), (4, "diverged", 1, 0))
+    )
+    failed = trial(row(5, "failed", value=None))
+    assert trials.best_trial([far, slow, near, fast, gone], league.track) == fast
+    assert trials.best_trial([gone, far, near, failed], league.track) == near
+
+
+def test_the_best_trial_is_the_best_on_all_tuning_seeds(league: League) -> None:
+    """The geometric mean counts; where none came there on all of them, how many it were."""
+    track = league.track.model_copy(update={"tuning_seeds": 2})
+    first, steady, second = (
+        trial(*(row(k, "reached", work) for work in works))
+        for k, works in enumerate([(1, 1000), (30, 30), (10, 100)])
+    )
+    assert steady.work(track) == pytest.approx(30)
+    assert first.work(track) == second.work(track) == pytest.approx(1000**0.5)
+    once = trial(row(3, "reached", 1), row(4, "limit", 5, 0.3))
+    nearer = trial(row(5, "reached", 9), row(6, "limit", 5, 0.2))
+    gone = trial(row(7, "reached", 1), row(8, "diverged", 1, 0.0))
+    never = trial(row(9, "limit", 5, 0.1))
+    assert trials.best_trial([never, once, first, steady, gone, nearer], track) == steady
+    assert trials.best_trial([never, once, gone, nearer], track) == nearer
+    assert trials.best_trial([never, gone], track) == gone
+    assert [each.work(track) for each in (once, never)] == [math.inf, math.inf]
+
+
+def test_settings_are_tried_on_the_next_seed_as_long_as_they_come_there(
+    league: League, tmp_path: Path
+) -> None:
+    track = league.track.model_copy(update={"tuning_seeds": 3, "most": 300})
+    about = track.tasks["easy"].model_copy(update={"steps": rules.Steps(x=0.3)})
+    track = track.model_copy(update={"trials": 6, "tasks": {"easy": about}})
+    goal = targets.make_targets(track, "tiny", tmp_path).tasks["easy"]
+    assert set(goal.seeds) == {"1000", "1001", "1002", "0", "1", "2", "3"}
+    entered, rows = rules.entrant(track, "tiny", "easy", "soba"), dict[str, Row]()
+    while cases := [t.waiting for t in trials.trials_of(entered, goal, rows) if t.waiting]:
+        rows |= {case.key: trials.make_run(entered, goal, case, tmp_path) for case in cases}
+    tried, scored = trials.cases(entered, goal, rows)
+    assert {len(each.rows) for each in tried} > {1}
+    for each in tried:
+        assert [made.seed for made in each.rows] == [1000, 1001, 1002][: len(each.rows)]
+        assert {made.status for made in each.rows[:-1]} <= {"reached"}
+        assert len(each.rows) == 3 or each.last.status != "reached"
+    assert [case.seed for case in scored] == [0, 1, 2, 3]
+    assert scored[0].settings == trials.best_trial(tried, track).settings
+    counts = entries.count_runs(entered, goal, trials.Progress(rows, None))
+    assert counts == (6 * 3, 6 * 3 + 4)  # a trial that has ended is made
+    some = {key: made for key, made in rows.items() if made.seed == 1000}
+    waiting = sum(each.waiting is not None for each in trials.trials_of(entered, goal, some))
+    assert waiting
+    assert entries.count_runs(entered, goal, trials.Progress(some, None)).done == 18 - 2 * waiting
+    record = entries.Trials(
+        status=[each.last.status for each in tried], work=[each.work(track) for each in tried],
+        reasons=[],
+    )  # fmt: skip
+    rows |= {case.key: trials.make_run(entered, goal, case, tmp_path) for case in scored}
+    found = entries.task_entry(entered, goal, trials.Progress(rows, None))
+    assert found.trials.status == record.status
+    assert [work is None for work in found.trials.work] == [math.isinf(w or 0) for w in record.work]
+    assert tried[found.chosen].settings == found.runs[0].settings
 
 
 def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -> None:
@@ -634,11 +726,21 @@ def test_a_method_that_cannot_enter_is_told_in_one_line(
         ({"nothing": {"choice": [1]}}, "nothing: the method has no such setting"),
         ({"outer_lr": {"choice": []}}, "outer_lr"),
         ({"outer_lr": [1, 2]}, r"write \{log"),
+        (
+            {"T": {"choice": [1], "at_most": "outer_lr"}, "outer_lr": {"log": [1, 2]}},
+            "T.at_most=outer_lr: write a setting with a choice of numbers",
+        ),
+        ({"T": {"choice": [1], "at_most": "K"}}, "T.at_most=K: write a setting with a choice"),
+        ({"T": {"choice": [1], "at_most": "T"}}, "T.at_most=T: write a setting with a choice"),
+        (
+            {"T": {"choice": [3, 9], "at_most": "K"}, "K": {"choice": [1, 9]}},
+            "T.at_most=K: add 1 to the choice, or less",
+        ),
     ],
 )
 def test_a_wrong_space_is_told_in_one_line(space: dict[str, object], said: str) -> None:
     with pytest.raises(BadSetting, match=f"conf/algorithm/mine.yaml: tuning.*{said}"):
-        rules.read_space("mine", {"outer_lr": 0.1, "tuning": space})
+        rules.read_space("mine", {"outer_lr": 0.1, "T": 1, "K": 1, "tuning": space})
 
 
 def test_a_space_whose_value_the_method_refuses_is_told(league: League) -> None:
@@ -700,8 +802,10 @@ def test_a_track_may_compare_values(league: League, tmp_path: Path) -> None:
     assert made.value == pytest.approx(1 - plain.value, rel=1e-4)
     assert made.work("value") == made.value
     assert made.model_copy(update={"reason": "60 CPU seconds"}).work("value") == math.inf
-    worse = row(0, "limit", value=2.0)
-    assert trials.best_trial([worse, row(1, "limit", value=1.0)], track.scored).key == "1"
+    worse, better = (trial(row(k, "limit", value=2.0 - k)) for k in range(2))
+    assert trials.best_trial([worse, better], track) == better
+    twice = track.model_copy(update={"tuning_seeds": 2})
+    assert trial(row(0, "limit", value=2.0), row(1, "limit", value=-1.0)).work(twice) == 0.5
 
 
 def test_a_problem_that_nobody_solves_is_nobodys_credit() -> None:

@@ -25,6 +25,7 @@ from bench.core.task import Task
 Unit = Literal["calls", "samples", "rounds"]
 GROWTH = 1.05  # from one measurement to the next, so that work to a target is known to 5%
 DOUBLED = 2.0  # the same where there is no target, and the last measurement alone counts
+FOURFOLD = 4.0  # the same where a measurement takes as long as many steps
 HELD, LEAST = 2.0, 0.1  # a goal has to last until the work is so many times as much, and until
 # this share of the limit: steps that are too large touch a goal early and explode later
 
@@ -109,10 +110,10 @@ def work_to_goal(
     behind it for as long as that takes, or for as many CPU seconds again.
 
     cpu: the clock of CPU seconds. dear: a measurement takes as long as many steps. Then a look only
-    keeps where the run is. The run is measured when its work has doubled, at the end of what the
-    goal has to last, and where the run ends; once the goal is reached, `first_reached` finds out at
-    which look it was. A measurement that is not a number says nothing: its solver did not succeed,
-    and the run goes on.
+    keeps where the run is. The run is measured when its work is four times as much, at the end of
+    what the goal has to last, and where the run ends; once the goal is reached, `first_reached`
+    finds out at which look it was. A measurement that is not a number says nothing: its solver did
+    not succeed, and the run goes on.
     """
     growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
@@ -145,7 +146,7 @@ def work_to_goal(
                     short = done < end.most
                     reason = f"{end.cpu_seconds:g} CPU seconds" if short else None
                     return ended(s, "limit", reason, value)
-                since, look = [], DOUBLED * done if dear else 0.0
+                since, look = [], FOURFOLD * done if dear else 0.0
                 if there:
                     look = min(look, lasts_until(there, limit))
             s = go_on(task, algorithm, seed, s, end, growth, cpu)

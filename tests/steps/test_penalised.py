@@ -90,9 +90,18 @@ def test_f2sa_unless_told_otherwise() -> None:
 
 
 def vpbgd_by_hand(
-    case: str, batch: int | None, lr: float, inner_lr: float, gamma: float, T: int
+    case: str,
+    batch: int | None,
+    lr: float,
+    inner_lr: float,
+    gamma: float,
+    T: int,
+    ratio: float = 1.0,
 ) -> ByHand:
-    """w descends g(x, .) from the last w; (x, y) take a step on f + gamma (g(x, y) - g(x, w))."""
+    """w descends g(x, .) from the last w; (x, y) take a step on f + gamma (g(x, y) - g(x, w)).
+
+    ratio: of the step size of x to that of y.
+    """
     task = at.CASES[case]()
 
     def steps(draws: Callable[[int], Draw]) -> Iterator[Values]:
@@ -110,7 +119,7 @@ def vpbgd_by_hand(
                 return at.upper(x, y, xi) + gamma * gap
 
             d_x, d_y = partials(penalised, x, y, None)
-            x, y = at.in_x(task, x - lr * d_x), at.in_y(task, y - lr * d_y)
+            x, y = at.in_x(task, x - ratio * lr * d_x), at.in_y(task, y - lr * d_y)
             yield {"x": x, "y": y, "w": w, "info/gradient_sq": d_x @ d_x}
 
     return steps
@@ -123,17 +132,23 @@ def test_vpbgd(case: str, batch: int | None) -> None:
     assert_follows(at.CASES[case](), vpbgd(*settings, batch), vpbgd_by_hand(case, batch, *settings))
 
 
+def test_the_steps_of_vpbgd_may_differ() -> None:
+    hand = vpbgd_by_hand("free", None, 0.1, 0.3, 1.7, 3, ratio=0.4)
+    assert_follows(at.problem(), vpbgd(0.1, 0.3, 1.7, 3, ratio=0.4), hand)
+
+
 def test_vpbgd_unless_told_otherwise() -> None:
     """gamma = 10, T = 10, all the data."""
     hand = vpbgd_by_hand("free", None, 0.02, 0.3, 10.0, 10)
     assert_follows(at.problem(), vpbgd(0.02, 0.3), hand)
 
 
-@pytest.mark.parametrize("gamma", [1.3, None])
+@pytest.mark.parametrize(("gamma", "ratio"), [(1.3, None), (None, None), (1.3, 0.4)])
 @pytest.mark.parametrize("batch", [8, None])
 @pytest.mark.parametrize("case", at.CASES)
-def test_gpbgd(case: str, batch: int | None, gamma: float | None) -> None:
-    """(x, y) take a step on f + gamma |g_y|^2; gamma is 10 unless told otherwise."""
+def test_gpbgd(case: str, batch: int | None, gamma: float | None, ratio: float | None) -> None:
+    """(x, y) take a step on f + gamma |g_y|^2; gamma is 10 unless told otherwise, and the ratio of
+    the step size of x to that of y is 1."""
     task, weight = at.CASES[case](), gamma or 10.0
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[Values]:
@@ -143,8 +158,11 @@ def test_gpbgd(case: str, batch: int | None, gamma: float | None) -> None:
             (f_x, f_y), g_y = partials(at.upper, x, y, xi), at.g_y(x, y, zeta)
             d_x = f_x + 2 * weight * at.g_xy(x, y, zeta) @ g_y
             d_y = f_y + 2 * weight * at.g_yy(x, y, zeta) @ g_y
-            x, y = at.in_x(task, x - 0.05 * d_x), at.in_y(task, y - 0.05 * d_y)
+            step = 0.05 * (ratio or 1.0)
+            x, y = at.in_x(task, x - step * d_x), at.in_y(task, y - 0.05 * d_y)
             yield {"x": x, "y": y, "info/gradient_sq": d_x @ d_x}
 
-    method = gpbgd(0.05, gamma, batch) if gamma else gpbgd(0.05, batch=batch)
+    given = {"gamma": gamma, "ratio": ratio}
+    told = {key: value for key, value in given.items() if value is not None}
+    method = gpbgd(0.05, batch=batch, **told)  # type: ignore[arg-type]
     assert_follows(task, method, by_hand)
