@@ -40,7 +40,7 @@ from bench.solving.methods import composed, filled
 from tests.conftest import ROOT
 
 TINY = {
-    "title": "Tiny", "about": "A test.", "unit": "calls", "most": 300, "trials": 4, "seeds": 4,
+    "title": "Tiny", "about": "A test.", "unit": "calls", "most": 600, "trials": 4, "seeds": 4,
     "methods": ["soba", "bome"],
     "tasks": {
         "easy": {
@@ -841,6 +841,22 @@ def test_what_a_method_took_is_told_with_its_spread() -> None:
     said = "`soba` (20 calls [3.14, 12,345], 3 of 4 seeds)"
     assert page.task_phrase("soba", work, "calls") == said
     assert page.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
+
+
+def test_methods_that_took_the_same_everywhere_stand_together(entered: League) -> None:
+    never, three = [math.inf, math.inf], [3.0, math.inf]
+    work = np.array([[three, never], [three, [1.0, 1.0]], [three, never], [never] * 2, [never] * 2])
+    assert page.twins(list("abcde"), work) == [["a", "c"], ["b"], ["d"], ["e"]]
+    board = board_of(entered)
+    best = page.advice_text(board).partition("take `")[2].partition("`")[0]
+    assert not any("one method" in line for line in page.remarks(board))
+    both = board._replace(
+        entries={**board.entries, "other": board.entries[best]},
+        records={**board.records, "other": board.records[best]},
+    )
+    assert f"take `{best}` or `other` (" in page.advice_text(both)
+    (line,) = (line for line in page.remarks(both) if "one method" in line)
+    assert line.startswith(f"`{best}` and `other` took the same everywhere")
 
 
 def test_a_shared_place_lies_in_its_interval() -> None:

@@ -192,10 +192,25 @@ def places_table(board: Board, wanted: Collection[str]) -> str:
     return markdown_table(head, rows)
 
 
+def twins(names: Sequence[str], work: Array) -> list[list[str]]:
+    """The methods [methods, ...] in their order, those together that took the same everywhere and
+    came there at least once: on such tasks they are one method."""
+    found: dict[bytes, list[str]] = {}
+    for name, took in zip(names, work):
+        alike = took.tobytes() if np.isfinite(took).any() else name.encode()
+        found.setdefault(alike, []).append(name)
+    return list(found.values())
+
+
 def remarks(board: Board) -> list[str]:
-    """What has to be known of a track's table: whether its intervals are rough, and what its word
-    "outdated" says, if it stands there."""
-    said = []
+    """What has to be known of a track's table: which methods are one and the same there, whether
+    its intervals are rough, and what its word "outdated" says, if it stands there."""
+    said = [
+        f"{' and '.join(f'`{name}`' for name in alike)} took the same everywhere: on these tasks "
+        "they are one method."
+        for alike in twins(board.names, board.work(board.track.scored))
+        if len(alike) > 1
+    ]
     if board.few_units:
         said.append(
             f"Intervals are rough, and mostly too narrow, because they are of {board.few_units}: "
@@ -236,13 +251,18 @@ def halves_line(board: Board) -> str:
 
 def advice_text(board: Board) -> str:
     """For each task the methods that reached its target with the least work, of those that reached
-    it at `OFTEN` of the seeds: one that explodes elsewhere is no advice."""
+    it at `OFTEN` of the seeds: one that explodes elsewhere is no advice. Methods that took the same
+    stand together."""
     unit, work = board.track.scored, board.work(board.track.scored)
     credit, lines = scores.credits(work), []
     for k, (task, about) in enumerate(board.track.tasks.items()):
         order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")
         best = [m for m in order if np.isfinite(work[m, k]).mean() >= OFTEN]
-        said = [task_phrase(board.names[m], work[m, k], WORDS[unit]) for m in best[:NEXT]]
+        alike = twins([board.names[m] for m in best], work[best, k])[:NEXT]
+        said = [
+            task_phrase("` or `".join(names), work[board.names.index(names[0]), k], WORDS[unit])
+            for names in alike
+        ]
         rarely = f"no method came there at {OFTEN:.0%} of the seeds"
         advice = f"take {'; then '.join(said)}" if said else rarely
         lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
