@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -502,6 +502,27 @@ def test_seconds_end_a_run() -> None:
     assert found.history[-1]["step"] < 10
 
 
+def test_a_run_ends_where_it_is_told_to() -> None:
+    """And goes on behind that place when it is told nothing."""
+    whole = solve(upper, lower, zeros(1), zeros(1), steps=40, every=5)
+    losses = whole.table()["upper_loss"]
+    bar = losses[4]
+    assert losses[3] > bar
+    seen: list[float] = []
+
+    def stop(row: Mapping[str, float]) -> bool:
+        seen.append(row["step"])
+        return row["upper_loss"] <= bar
+
+    found = solve(upper, lower, zeros(1), zeros(1), steps=40, every=5, stop=stop)
+    assert seen == found.table()["step"] == [0, 5, 10, 15, 20]
+    assert found.table()["upper_loss"] == losses[:5]
+    rest = solve(upper, lower, zeros(1), zeros(1), steps=40, every=5, after=found)
+    assert rest.table()["upper_loss"] == losses
+    again = solve(upper, lower, zeros(1), zeros(1), steps=40, every=5, after=found, stop=stop)
+    assert again.end.step == 20
+
+
 def test_a_bar_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     solve(upper, lower, zeros(1), zeros(1), steps=3)
     assert capsys.readouterr().err == ""  # it is no terminal
@@ -697,6 +718,7 @@ def test_a_loss_without_a_derivative_is_refused(losses: Any, said: str) -> None:
         ({"steps": True}, "steps=True: write an integer of at least 1"),
         ({"seconds": -1}, "seconds=-1: write a number above 0"),
         ({"seconds": "a"}, "seconds=a: write a number above 0"),
+        ({"stop": 0.1}, "stop=0.1: write a function that is given a row of the history"),
         ({"batch": 5, "method": "stocbio", "eta": 0.1}, "batch=5: there are no data"),
         ({"lr": 0.1}, "lr=0.1: no such setting; write outer_lr;"),
     ],

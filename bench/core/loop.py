@@ -134,6 +134,7 @@ class TakenTogether(NamedTuple):
 Take = Callable[[Standing, int], Taken]  # takes so many steps from a standing
 TakeTogether = Callable[[dict[int, Standing], int], TakenTogether]
 Rounds = Generator[tuple[Standing, int], Taken, Standing]
+Until = tuple[str, float] | Callable[[Mapping[str, Any]], bool]  # where a run ends: see `run`
 
 
 def take_plainly(task: Task, algorithm: Algorithm, seed: int) -> Take:
@@ -171,7 +172,7 @@ def run(
     every: int,
     seconds: float | None = None,
     cpu_seconds: float | None = None,
-    until: tuple[str, float] | None = None,
+    until: Until | None = None,
     start: Standing | None = None,
     on_row: Callable[[dict[str, Any]], None] = ignore,
     on_pause: Callable[[Standing], None] = ignore,
@@ -181,7 +182,8 @@ def run(
     """Take steps until there are `steps` of them, or until `seconds` of wall time or `cpu_seconds`
     of CPU time are spent in them. Raises Diverged.
 
-    until: (metric, value); the run ends at the first row whose metric is at most the value.
+    until: (metric, value); the run ends at the first row whose metric is at most the value. Or a
+    function of a row; the run ends at the first for which it returns True.
 
     on_row gets each row: before the first step, at multiples of `every`, and at the end. on_pause
     is called between chunks of steps, off the clock, with a standing from which a run with that
@@ -255,7 +257,7 @@ def rounds(
     every: int,
     seconds: float | None,
     cpu_seconds: float | None,
-    until: tuple[str, float] | None,
+    until: Until | None,
     on_row: Callable[[dict[str, Any]], None],
     on_pause: Callable[[Standing], None],
 ) -> Rounds:
@@ -272,16 +274,18 @@ def rounds(
         )
 
     def at_goal(values: dict[str, Any]) -> bool:
-        return until is not None and values[until[0]] <= until[1]
+        if until is None:
+            return False
+        return bool(until(values) if callable(until) else values[until[0]] <= until[1])
 
-    def at_end(values: dict[str, Any]) -> bool:
-        return s.step >= steps or out_of_time() or at_goal(values)
+    def at_end() -> bool:
+        return s.step >= steps or out_of_time()
 
     if fresh:
         values = watched_row(task, s)
-        s = s._replace(best=best_so_far(task, s, values))
-        on_row(values | (measure_selection(task, s.best, values) if at_end(values) else {}))
-        if at_goal(values):
+        s, there = s._replace(best=best_so_far(task, s, values)), at_goal(values)
+        on_row(values | (measure_selection(task, s.best, values) if there or at_end() else {}))
+        if there:
             return s
     elif until is not None and s.step % every == 0 and at_goal(row(task, s)):
         return s  # the run had reached its goal, and was stopped before its closing files
@@ -297,15 +301,16 @@ def rounds(
         s = s._replace(seconds=before.seconds + spent, cpu_seconds=before.cpu_seconds + cpu)
         chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
         s = enter_in_ledger(task, s)
-        if s.step % every == 0 or s.step == steps or out_of_time():
+        if s.step % every == 0 or at_end():
             values = watched_row(task, s)
             s = s._replace(best=best_so_far(task, s, values))
             wrong = divergence_of(task, s, values)
-            last = at_end(values) and not wrong
+            there = not wrong and at_goal(values)
+            last = (there or at_end()) and not wrong
             on_row(values | (measure_selection(task, s.best, values) if last else {}))
             if wrong:
                 raise Diverged(wrong)
-            if at_goal(values):
+            if there:
                 return s
         on_pause(s)
     return s

@@ -38,6 +38,7 @@ def solve(
     y_in: Any = None,
     evaluate: Measures | None = None,
     seconds: float | None = None,
+    stop: Callable[[Mapping[str, float]], bool] | None = None,
     progress: bool | None = None,
     after: Solution | None = None,
     **settings: Any,
@@ -73,8 +74,10 @@ def solve(
 
     steps: of x. seed: names the batches. every: steps between rows of the history. evaluate(x, y):
     a dict of further numbers for each row, neither timed nor counted, with y=None where there is no
-    y; a number whose name ends in loss must be finite. seconds: stop after so many.
-    progress: whether to show a bar; None: in a terminal, or a notebook that has ipywidgets.
+    y; a number whose name ends in loss must be finite. seconds: stop after so many. stop(row): is
+    called with each row of the history, such as {"step": 10, "upper_loss": 0.3, ...}; the run ends
+    at the first for which it returns True. progress: whether to show a bar; None: in a terminal, or
+    a notebook that has ipywidgets.
 
     after: a solution of the same call with fewer steps. The run goes on from its end, and comes to
     the bits of a run that did not stop there. steps are those of both, and x0 and y0 say in which
@@ -90,6 +93,8 @@ def solve(
             raise BadSetting(f"{key}={value}: write an integer of at least {least}")
     if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
         raise BadSetting(f"seconds={seconds}: write a number above 0")
+    if stop is not None and not callable(stop):
+        raise BadSetting(f"stop={stop}: write a function that is given a row of the history")
     name, algorithm, whole = methods.chosen(method, settings, steps)
     check_kind(name, algorithm, lower, y0)
     if x0 is None:
@@ -120,7 +125,8 @@ def solve(
         try:
             end = run(
                 posed.task, algorithm, seed=seed, steps=steps, every=every, seconds=seconds,
-                start=begun, on_row=add_row, on_pause=note, now=clock(posed.x.start.device),
+                until=stop, start=begun, on_row=add_row, on_pause=note,
+                now=clock(posed.x.start.device),
             )  # fmt: skip
         except BadSetting as error:  # a step finds it out, such as more blocks than rows
             raise BadSetting(str(error).replace("algorithm.", "")) from None
