@@ -156,3 +156,19 @@ def test_nine_runs_end_in_a_table_and_a_command(main: Main, tmp_path: Path) -> N
 )
 def test_a_time_in_one_unit(seconds: float, shown: str) -> None:
     assert sweep.rough_time(seconds) == shown
+
+
+def test_runs_that_end_together_share_the_time_that_they_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten lanes of 60 s: of two times ten runs, the last ten take 60 s more."""
+    now = 0.0
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now)
+    progress = sweep.Overall(25, 5)
+    assert progress.lines([]) == []
+    now = 60.0
+    told = progress.lines([f"lane {k}" for k in range(10)])
+    assert told == [f"run {6 + k} of 25, 60 s left: lane {k}" for k in range(10)]
+    now = 150.0
+    assert progress.lines(["alone"]) == ["run 16 of 25, 2 min left: alone"]  # 9 of 150 / 11 s
+    assert progress.lines([str(k) for k in range(9)])[-1] == "run 25 of 25: 8"

@@ -214,7 +214,7 @@ class Search:
                 goes_on = goes_on and left.status == "lost"
                 continue
             said = self.tell(trial)
-            print(self.progress.line(f"{trial.words}: {said}"), flush=True)
+            print(*self.progress.lines([f"{trial.words}: {said}"]), flush=True)
             self.progress.bar.advance(self.progress.bar.task_ids[0])
         self.write_summary()
         return goes_on

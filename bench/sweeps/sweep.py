@@ -133,10 +133,10 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
                 apart = take_apart(job) if job.others and job.if_faster else []
                 slow.extend(apart)
                 again = {each.folder.name for each in apart}
-                for each in job.all:
-                    if each.folder.name not in again:
-                        print(progress.line(outcome_line(each)), flush=True)
-                        bar.advance(bar.task_ids[0])
+                over = [each for each in job.all if each.folder.name not in again]
+                for line in progress.lines([outcome_line(each) for each in over]):
+                    print(line, flush=True)
+                    bar.advance(bar.task_ids[0])
 
             if jobs:
                 launcher.launch([job.with_start(begun) for job in bundles], folder, report_end)
@@ -167,14 +167,18 @@ class Overall:
         self.begin = time.monotonic()
         self.bar = progress_bar(f"{what}s", runs, over)
 
-    def line(self, text: str) -> str:
-        """The line of a run that is over, with its place among all, and the time left by the mean
-        of those that were made."""
-        self.over += 1
-        left = self.runs - self.over
-        each = (time.monotonic() - self.begin) / (self.over - self.before)
+    def lines(self, texts: Sequence[str]) -> list[str]:
+        """The lines of runs that are over together, as lanes are: each with its place among all,
+        and the time left by the mean of those that were made."""
+        first = self.over + 1
+        self.over += len(texts)
+        left, made = self.runs - self.over, max(1, self.over - self.before)
+        each = (time.monotonic() - self.begin) / made
         rest = f", {rough_time(left * each)} left" if left else ""
-        return f"{self.what} {self.over} of {self.runs}{rest}: {text}"
+        return [
+            f"{self.what} {number} of {self.runs}{rest}: {text}"
+            for number, text in enumerate(texts, first)
+        ]
 
 
 def rough_time(seconds: float) -> str:
