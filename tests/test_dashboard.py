@@ -248,10 +248,22 @@ def test_a_method_of_which_a_run_diverged_comes_last(tmp_path: Path) -> None:
     assert dashboard.judge_ends(compared(tmp_path), "loss")["ranks"] == [[1, 0]]
 
 
+def test_methods_with_the_same_mean_share_a_place(tmp_path: Path) -> None:
+    values = {"aid_cg": 2, "bome": 1, "itd": 1, "penalty": 3, "soba": 3, "stocbio": 4}
+    for method, value in values.items():
+        made(tmp_path / f"toy/{method}/0", losses(value), {}, 0)
+    made(tmp_path / "toy/soba/1", losses(3), {"status": "diverged"}, 1)
+    made(tmp_path / "toy/stocbio/1", losses(3), {"status": "diverged"}, 1)
+    told = dashboard.judge_ends(compared(tmp_path), "loss")
+    assert told["ranks"] == [[1, 2, 0, 3, 4, 5]]
+    assert told["places"] == [3, 1, 1, 4, 5, 6]
+
+
 def test_differences_to_the_best_are_paired_over_seeds(tmp_path: Path) -> None:
     found = compared(suite(tmp_path))
     told = dashboard.judge_ends(found, "loss")
     assert told["ranks"] == [[2, 0, 1], [5, 3, 4]]
+    assert told["places"] == [2, 3, 1, 2, 3, 1]
     assert told["differences"] == [
         [10, 10, 10, 3], [20, 20, 20, 3], None, [10, 10, 10, 3], [20, 20, 20, 3], None,
     ]  # fmt: skip
@@ -316,6 +328,7 @@ def test_which_values_are_better_is_the_books_or_not_known(tmp_path: Path) -> No
     assert found.better["gap"] == "neither"
     assert found.better["own"] == "neither"  # whichever way its curve goes
     assert dashboard.judge_ends(found, "gap")["ranks"] == []
+    assert dashboard.judge_ends(found, "gap")["places"] == [None]
 
 
 def test_a_metric_has_the_label_that_its_tasks_agree_on() -> None:

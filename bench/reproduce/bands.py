@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -217,6 +217,19 @@ def rank(ends: Sequence[End | None], whole: Sequence[bool], better: str) -> list
     sign = -1 if better == "higher" else 1
     known = [(not whole[i], sign * end.mean, i) for i, end in enumerate(ends) if end]
     return [i for _, _, i in sorted(known)]
+
+
+def shared_places(
+    order: Sequence[int], ends: Sequence[End | None], whole: Sequence[bool]
+) -> Iterator[int]:
+    """The places of the groups in this order (`rank`), from 1: those with the same mean, of whose
+    runs some or none diverged, share the first of theirs."""
+    before, place = None, 0
+    for k, i in enumerate(order, 1):
+        end = ends[i]
+        now = whole[i], None if end is None else end.mean
+        before, place = now, place if now == before else k
+        yield place
 
 
 def direction(name: str, tasks: Iterable[str], book: Book) -> str:

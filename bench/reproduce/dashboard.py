@@ -229,21 +229,27 @@ def judge_ends(found: Comparison, name: str) -> dict[str, Any]:
     """The last values of a metric in each group, and their differences to the best of a problem.
 
     "ranks" has the numbers of the groups of each problem, best first; it is empty where nothing
-    says what is better.
+    says what is better. "places" has the place of each group in its problem, from 1, which groups
+    with the same mean share: 1, 1, 3.
     """
     ends = [bands.find_end(one.counted, name) for one in found.groups]
     differences: list[Any] = [None] * len(ends)
-    ranks = []
+    ranks, places = [], list[int | None]([None] * len(ends))
     numbers = {id(one): i for i, one in enumerate(found.groups)}
     for some in found.by_problem().values() if found.better[name] != "neither" else []:
         inside = [numbers[id(one)] for one in some]
         whole = [all(run.state != "diverged" for run in one.runs) for one in some]
-        places = bands.rank([ends[i] for i in inside], whole, found.better[name])
-        ranks.append([inside[k] for k in places])
-        for k in places[1:]:
-            told = bands.difference(some[k].counted, some[places[0]].counted, name)
+        order = bands.rank([ends[i] for i in inside], whole, found.better[name])
+        ranks.append([inside[k] for k in order])
+        for k, place in zip(order, bands.shared_places(order, [ends[i] for i in inside], whole)):
+            places[inside[k]] = place
+        for k in order[1:]:
+            told = bands.difference(some[k].counted, some[order[0]].counted, name)
             differences[inside[k]] = round_all(told)
-    return {"ends": [round_all(end) for end in ends], "differences": differences, "ranks": ranks}
+    return {
+        "ends": [round_all(end) for end in ends], "differences": differences, "ranks": ranks,
+        "places": places,
+    }  # fmt: skip
 
 
 def round_all(found: Sequence[float | None] | None) -> list[Any] | None:
@@ -343,13 +349,12 @@ def write_csv(found: Comparison, file: Path) -> None:
     ])  # fmt: skip
     for name in found.metrics:
         told = judge_ends(found, name)
-        places = {i: k for order in told["ranks"] for k, i in enumerate(order, 1)}
         for i, one in enumerate(found.groups):
             mean, sd, low, high, n = told["ends"][i] or [None] * 4 + [0]
             values = [one.group.settings.get(key) for key in found.differing]
             writer.writerow([
                 as_cell(one.group.problem), as_cell(one.group.method), *map(as_cell, values), name,
-                n, len(one.runs), mean, sd, low, high, places.get(i),
+                n, len(one.runs), mean, sd, low, high, told["places"][i],
                 *(told["differences"][i] or [None] * 4),
             ])  # fmt: skip
     try:

@@ -44,8 +44,7 @@ function visible() {
 
 // The place of a group among those of its problem, from 1; null where there is none.
 function rankOf(group) {
-  const order = data.ends[metric()].ranks[data.groups[group].problem] ?? [];
-  return order.includes(group) ? order.indexOf(group) + 1 : null;
+  return data.ends[metric()].places[group];
 }
 
 function curve(group, name) {

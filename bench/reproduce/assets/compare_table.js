@@ -141,10 +141,10 @@ function matrixMetric(number) {
 }
 
 function matrixCell(group, name) {
-  const { ends, differences, ranks } = data.ends[name];
+  const { ends, differences, places } = data.ends[name];
   const end = scaled(ends[group], factor(name));
   if (!end) return element("td", "–");
-  const best = ranks[data.groups[group].problem]?.[0] === group;
+  const best = places[group] === 1;
   const found = scaled(differences[group], factor(name));
   const told = found && found[1] !== null;
   const lines = [plusMinus(end[0], end[1])];
@@ -165,8 +165,8 @@ function drawMatrix() {
   table.tHead.replaceChildren(head);
   const rows = data.methods.map((method, m) => {
     const own = data.problems.map((_, p) => found.get(`${m} ${p}`));
-    const places = own.flatMap((group, p) => (group === undefined ? [] : [data.ends[names[p]].ranks[p]?.indexOf(group) ?? -1]));
-    const ranks = places.filter((place) => place >= 0).map((place) => place + 1);
+    const places = own.map((group, p) => (group === undefined ? null : data.ends[names[p]].places[group]));
+    const ranks = places.filter((place) => place !== null);
     const cells = own.map((group, p) => {
       const cell = group === undefined ? element("td", "–") : matrixCell(group, names[p]);
       cell.dataset.label = data.problems[p].label;
