@@ -116,6 +116,20 @@ def test_a_weight_for_each_pixel_is_solved_as_scikit_learn_solves_it(
     assert plain.isnan() == (spread == 3)
 
 
+def test_more_pairs_save_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """318 gradients in place of 217."""
+    monkeypatch.setattr(exact, "MOST", 260)
+    task = ridge()
+    x = 3 * torch.randn(64, generator=generator("x"), dtype=torch.float64)
+    _, y = task.init(generator("start"))
+    few, more = (
+        measured_exactly(task, 1e-5, scaled=True, pairs=pairs).evaluate(x, y, 0)["objective"]
+        for pairs in (exact.PAIRS, 40)
+    )
+    assert few.isnan()
+    assert more.isfinite()
+
+
 def test_the_scale_is_the_root_of_the_diagonal_or_of_its_median() -> None:
     """Signs cancel in a diagonal Hessian, so that the estimate is exact there; a quarter of the
     entries are below the median."""

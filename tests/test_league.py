@@ -267,6 +267,18 @@ def test_the_digest_of_the_rules_is_of_all_that_decides(
     assert (rules.rules_of(rules.entrant(track, "tiny", "easy", "soba")) != before) == other
 
 
+def test_the_digest_of_the_rules_is_of_how_a_lower_level_is_solved(league: League) -> None:
+    ways: list[dict[str, Any]] = [
+        {}, {"tolerance": 0.1}, {"scaled": True}, {"pairs": 11}, {"scaled": True, "pairs": 11}
+    ]  # fmt: skip
+    found = set()
+    for way in ways:
+        about = league.track.tasks["easy"].model_copy(update={"solved": rules.Solved(**way)})
+        track = league.track.model_copy(update={"tasks": {"easy": about}})
+        found.add(rules.rules_of(rules.entrant(track, "tiny", "easy", "soba")))
+    assert len(found) == len(ways)
+
+
 def test_a_target_of_a_share_is_of_one_minus_it(league: League, tmp_path: Path) -> None:
     """What is compared is one minus the metric, at the start as at the target."""
     about = league.track.tasks["easy"].model_copy(update={"higher": True})
@@ -292,7 +304,8 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
     cleaning = rules.TrackTask.model_validate(
         {
             "about": "wrong labels", "task": "hyper_cleaning", "metric": "objective",
-            "solved": {"tolerance": 0.002, "scaled": True}, "within": 0.5, "steps": {"x": 100},
+            "solved": {"tolerance": 0.002, "scaled": True, "pairs": 20}, "within": 0.5,
+            "steps": {"x": 100},
             "set": {"weighting": "sigmoid", "pretraining.start": "zero", **small},
             "reference": {
                 "method": "aid_cg", "set": {"outer_lr": 100.0, "inner_lr": 1.0, "T": 10},
@@ -313,9 +326,9 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
     monkeypatch.setattr(trials, "work_to_goal", spied)
     solved: list[Any] = []
 
-    def seen(task: Task, *how: Any) -> Task:
+    def seen(task: Task, **how: Any) -> Task:
         solved.append(how)
-        return measured_exactly(task, *how)
+        return measured_exactly(task, **how)
 
     monkeypatch.setattr(targets, "measured_exactly", seen)
     found = {}
@@ -330,7 +343,7 @@ def test_a_task_without_an_objective_is_measured_by_solving_its_lower_level(
     assert found["upper_only"].status == "limit"
     assert found["upper_only"].value == pytest.approx(target.start, rel=1e-5)
     assert measured == [True, True]
-    assert set(solved) == {(0.002, True)}
+    assert solved == [{"tolerance": 0.002, "scaled": True, "pairs": 20}] * len(solved) != []
 
 
 def row(number: int, status: str, calls: int = 0, value: float | None = 1.0) -> Row:

@@ -24,15 +24,18 @@ from bench.core.together import differentiate, loss_at
 TOLERANCE = 1e-3  # of the largest entry of the gradient at y = 0
 PROBES = 20  # products with the Hessian from which its diagonal is estimated
 MOST = 3000  # gradients, after which the lower level counts as one that cannot be solved
-KEPT = 10  # the latest steps of which L-BFGS knows
+PAIRS = 10  # of steps and changes of the gradient, of which L-BFGS knows
 
 Flat = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def measured_exactly(task: Task, tolerance: float = TOLERANCE, scaled: bool = False) -> Task:
+def measured_exactly(
+    task: Task, tolerance: float = TOLERANCE, scaled: bool = False, pairs: int = PAIRS
+) -> Task:
     """The same task, whose one metric is "objective", F(x), at any y.
 
-    tolerance, scaled: how the lower level is solved (`solve_lower_level`), which has to be convex.
+    tolerance, scaled, pairs: how the lower level is solved (`solve_lower_level`); it has to be
+    convex.
     Raises BadSetting for a task with a single level, one whose lower problem is new at each step,
     such as online ones, and one whose y stays in a set.
     """
@@ -46,18 +49,25 @@ def measured_exactly(task: Task, tolerance: float = TOLERANCE, scaled: bool = Fa
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         rng = generator("exact")
         xi, zeta = task.data.draw_upper(rng, step, None), task.data.draw_lower(rng, step, None)
-        best = solve_lower_level(task, x, torch.zeros_like(y), zeta, tolerance, scaled)
+        best = solve_lower_level(task, x, torch.zeros_like(y), zeta, tolerance, scaled, pairs)
         return {"objective": loss_at(task, Place(True, x, best, xi))}
 
     return replace(task, evaluate=evaluate, metric="objective", selection=None)
 
 
 def solve_lower_level(
-    task: Task, x: Tensor, start: Tensor, zeta: Batch, tolerance: float, scaled: bool
+    task: Task,
+    x: Tensor,
+    start: Tensor,
+    zeta: Batch,
+    tolerance: float,
+    scaled: bool,
+    pairs: int = PAIRS,
 ) -> Tensor:
     """argmin over y of the lower loss at x, shaped as `start`, from which the search goes on.
 
-    zeta: the lower batch, of all data. scaled: the search is in y / scale (`scale_of`). At the
+    zeta: the lower batch, of all data. scaled: the search is in y / scale (`scale_of`). pairs: the
+    memory of L-BFGS; where curvatures differ much, more of them save gradients. At the
     minimiser no entry of the gradient in what is searched is larger than `tolerance` of the largest
     one at the start. The result is nan where the search ends before: where the loss overflows,
     after `MOST` gradients, or in float32 where rounding forbids it.
@@ -79,7 +89,7 @@ def solve_lower_level(
         at,
         jac=True,
         method="L-BFGS-B",
-        options={"maxcor": KEPT, "gtol": small, "ftol": 0.0, "maxfun": MOST, "maxiter": MOST},
+        options={"maxcor": pairs, "gtol": small, "ftol": 0.0, "maxfun": MOST, "maxiter": MOST},
     )
     if not np.abs(found.jac).max() <= small:
         return torch.full_like(start, torch.nan)

@@ -88,6 +88,7 @@ class Solved(StrictModel):
 
     tolerance: Annotated[float, Field(gt=0, lt=1)] = exact.TOLERANCE
     scaled: bool = False
+    pairs: Annotated[int, Field(ge=1)] = exact.PAIRS
 
 
 class TrackTask(StrictModel):
@@ -421,6 +422,8 @@ def rules_of(entered: Entrant) -> str:
     if about.solved is not None:  # records were made before it was part of the digest
         scaled = [exact.PROBES] if about.solved.scaled else []
         meaning["solved"] = [about.solved.tolerance, exact.MOST, *scaled]
+        if about.solved.pairs != 10:  # records were made before it was part of the digest
+            meaning["pairs"] = about.solved.pairs
     if track.memory_gb != MEMORY_GB:  # records were made before it was part of the digest
         meaning["memory_gb"] = track.memory_gb
     text = json.dumps(meaning, sort_keys=True, default=str)

@@ -73,7 +73,7 @@ def task_of(about: TrackTask, config: dict[str, Any], seed: int, data: Path) -> 
     if about.solved is None:
         return task
     try:
-        return measured_exactly(task, about.solved.tolerance, about.solved.scaled)
+        return measured_exactly(task, **about.solved.model_dump())
     except BadSetting as error:
         raise BadSetting(f"conf/league: {about.task}: {error}; leave `solved` out") from None
 
