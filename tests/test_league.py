@@ -511,6 +511,27 @@ def test_memory_is_noted_before_each_row_if_it_has_grown(
     assert trials.read_progress(work.file).memory_mb == 500.0
 
 
+def test_the_run_that_a_kill_ended_is_the_one_that_was_going_on(
+    league: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although trials before it wait for their next seed by then."""
+    track = league.track.model_copy(update={"tuning_seeds": 3, "trials": 4})
+    moved = replace(league, track=track, root=tmp_path)
+    found = targets.make_targets(track, "tiny", tmp_path)
+    moved = replace(moved, targets=found)
+    goal, file = found.tasks["easy"], moved.file("easy", "soba")
+    entered = moved.entrant("easy", "soba")
+    for number, case in enumerate(trials.missing(entered, goal, file)):
+        if case.seed == rules.TRIED + 1 and number > 4:  # in the second pass
+            break
+        made = Row(**case._asdict(), status="reached", value=0.0, calls={"grad_f": 1})
+        trials.add_line(file, made.model_dump_json())
+    running.note_killed(moved, "easy", "soba", -9)
+    killed = [each for each in trials.read_progress(file).rows.values() if each.status == "killed"]
+    assert [(each.seed, each.settings) for each in killed] == [(case.seed, case.settings)]
+    assert len(trials.read_progress(file).rows) == 6
+
+
 def test_a_process_that_is_killed_after_its_last_row_adds_none(entered: League) -> None:
     file = entered.file("easy", "soba")
     before = file.read_text()
@@ -856,10 +877,14 @@ def test_what_a_method_took_is_told_with_its_spread() -> None:
     assert page.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
 
 
-def test_methods_that_took_the_same_everywhere_stand_together(entered: League) -> None:
-    never, three = [math.inf, math.inf], [3.0, math.inf]
-    work = np.array([[three, never], [three, [1.0, 1.0]], [three, never], [never] * 2, [never] * 2])
-    assert page.twins(list("abcde"), work) == [["a", "c"], ["b"], ["d"], ["e"]]
+def test_methods_that_did_the_same_everywhere_stand_together(entered: League) -> None:
+    some = [row(0, "reached", 5, 0.1), row(1, "limit", 9, 0.2)]
+    more = [some[0], row(1, "limit", 8, 0.2)]
+    longer = [some[0], some[1].model_copy(update={"steps": 7})]
+    other = [some[0], row(1, "limit", 9, 0.3)]
+    gone = [row(2, "failed", value=None)]
+    told = page.twins(list("abcdefg"), [some, more, some, longer, other, gone, gone])
+    assert told == [["a", "c"], ["b"], ["d"], ["e"], ["f"], ["g"]]
     board = board_of(entered)
     best = page.advice_text(board).partition("take `")[2].partition("`")[0]
     assert not any("one method" in line for line in page.remarks(board))
@@ -869,7 +894,7 @@ def test_methods_that_took_the_same_everywhere_stand_together(entered: League) -
     )
     assert f"take `{best}` or `other` (" in page.advice_text(both)
     (line,) = (line for line in page.remarks(both) if "one method" in line)
-    assert line.startswith(f"`{best}` and `other` took the same everywhere")
+    assert line.startswith(f"`{best}` and `other` did the same everywhere")
 
 
 def test_a_shared_place_lies_in_its_interval() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +14,7 @@ from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Task
-from bench.core.work import Ended, Goal, Limit, work_to_goal
+from bench.core.work import Ended, Goal, Limit, Unit, work_to_goal
 
 FAR = Limit("calls", 1000, 60.0)
 
@@ -106,25 +106,72 @@ def leaves_early(step: int) -> float:
     ],
 )
 @pytest.mark.parametrize("dear", [False, True])
+@pytest.mark.parametrize(("unit", "each"), [("calls", 3), ("samples", 24), ("rounds", 1)])
 def test_a_goal_has_to_last(
-    task: Task, values: Values, most: int, steps: int | None, dear: bool
+    task: Task, values: Values, most: int, steps: int | None, dear: bool, unit: Unit, each: int
 ) -> None:
-    """Until the work has doubled, and up to a tenth of the limit at least."""
-
-    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
-        return {"x_0": torch.tensor(values(step))}
-
-    object.__setattr__(task, "evaluate", evaluate)
-    limit = Limit("calls", most, 60.0)
-    end = work_to_goal(task, method(), 0, Goal("x_0", -10.0), limit, dear=dear)
+    """Until the work has doubled, and up to a tenth of the limit at least. each: the work of a step
+    that has three calls."""
+    measure(task, values)
+    limit = Limit(unit, each * most, 60.0)
+    end = work_to_goal(task, method(3), 0, Goal("x_0", -10.0), limit, dear=dear)
+    assert (end.calls, end.samples) == ({"grad_f": 3 * end.steps}, 24 * end.steps)
     if steps is None:
-        assert (end.status, end.calls) == ("limit", {"grad_f": end.steps})
+        assert end.status == "limit"
         assert most <= end.steps <= 1.05 * most + 1
     else:
         assert end.status == "reached"
         assert steps <= end.steps <= 1.05 * steps + 1
         assert end.value == values(end.steps)
-        assert end.calls == {"grad_f": end.steps}
+
+
+def measure(task: Task, values: Values) -> list[int]:
+    """Let these be the values of the task's metric; gives the steps at which it is measured."""
+    looks: list[int] = []
+
+    def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
+        looks.append(step)
+        return {"x_0": torch.tensor(values(step))}
+
+    object.__setattr__(task, "evaluate", evaluate)
+    return looks
+
+
+def unknown(step: int) -> float:
+    """At the goal from the tenth step on, as far as it is known: not from the 25th to the 45th."""
+    return math.nan if 25 <= step <= 45 else -float(step)
+
+
+def test_what_is_not_known_neither_ends_nor_proves_a_dear_goal(task: Task) -> None:
+    """The goal has to last to step 30, and is known to have been kept at step 46."""
+    looks = measure(task, unknown)
+    limit = Limit("calls", 300, 60.0)
+    dear, plain = (
+        work_to_goal(task, method(), 0, Goal("x_0", -10.0), limit, dear=dear)
+        for dear in (True, False)
+    )
+    assert (dear.status, dear.steps) == ("reached", 10)
+    assert 46 <= looks[: looks.index(0, 1)][-1] <= 49
+    assert plain.status == "reached"
+    assert 46 <= plain.steps <= 49
+
+
+def test_a_goal_that_is_lost_lengthens_nothing(task: Task) -> None:
+    measure(task, touches)
+    ticks = iter(range(10**6))
+    limit = Limit("calls", 1000, 20.0)
+    end = work_to_goal(task, method(), 0, Goal("x_0", -10.0), limit, cpu=lambda: float(next(ticks)))
+    assert (end.status, end.reason, end.steps) == ("limit", "20 CPU seconds", 20)
+
+
+def test_seconds_may_end_a_run_that_holds_its_goal_behind_the_limit(task: Task) -> None:
+    """Steps take a second each, and ten from the fiftieth on."""
+    measure(task, lambda step: -10.0 if step >= 45 else 0.0)
+    times = [second for step in range(60) for second in (0, 1 if step < 50 else 10)]
+    ticks = iter(accumulate(times))
+    limit = Limit("calls", 50, 60.0)
+    end = work_to_goal(task, method(), 0, Goal("x_0", -10.0), limit, cpu=lambda: float(next(ticks)))
+    assert (end.status, end.reason, end.steps) == ("limit", "120 CPU seconds", 57)
 
 
 def test_a_goal_that_lasts_until_the_run_diverges_was_not_reached(task: Task) -> None:

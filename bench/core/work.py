@@ -112,8 +112,9 @@ def work_to_goal(
     cpu: the clock of CPU seconds. dear: a measurement takes as long as many steps. Then a look only
     keeps where the run is. The run is measured when its work is four times as much, at the end of
     what the goal has to last, and where the run ends; once the goal is reached, `first_reached`
-    finds out at which look it was. A measurement that is not a number says nothing: its solver did
-    not succeed, and the run goes on.
+    finds out at which look it was. A goal that does not last for four times its work may be missed
+    between two measurements. A measurement that is not a number says nothing: its solver did not
+    succeed, and the run goes on.
     """
     growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
@@ -146,7 +147,7 @@ def work_to_goal(
                     short = done < end.most
                     reason = f"{end.cpu_seconds:g} CPU seconds" if short else None
                     return ended(s, "limit", reason, value)
-                since, look = [], FOURFOLD * done if dear else 0.0
+                since, look = since if unknown else [], FOURFOLD * done if dear else 0.0
                 if there:
                     look = min(look, lasts_until(there, limit))
             s = go_on(task, algorithm, seed, s, end, growth, cpu)

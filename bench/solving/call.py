@@ -112,6 +112,8 @@ def solve(
     history: list[dict[str, float]] = [] if after is None else [*after.history]
     begun = None if after is None else after.end
     done = 0 if begun is None else begun.step
+    if history and stop is not None and stop(history[-1]):
+        steps = done  # the run had come to where it ends
     screen = Screen(name, steps, done, posed.task.metric, shown=progress)
 
     def add_row(row: dict[str, Any]) -> None:

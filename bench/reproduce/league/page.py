@@ -1,6 +1,6 @@
 """What the records of the league say, in Markdown: docs/league.md, docs/findings.md, one method."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from bench.reproduce.league.entries import (
 from bench.reproduce.league.rules import Track, read_track, track_names
 from bench.reproduce.league.scores import Array, Interval, Place
 from bench.reproduce.league.targets import Targets, read_targets
+from bench.reproduce.league.trials import Row
 from bench.reproduce.readme import markdown_table
 
 SHOWN = 5  # methods of a track in docs/findings.md
@@ -57,6 +58,10 @@ class Board(NamedTuple):
     def work(self, unit: str) -> Array:
         """The work that each method took [methods, tasks, seeds]."""
         return scores.work_table(self.entries, unit)
+
+    def runs(self, method: str) -> list[Row]:
+        """The scored runs of a method on all tasks."""
+        return [run for found in self.entries[method].values() for run in found.runs]
 
     def places(self, unit: str) -> list[Place]:
         """The place of each method, the best first."""
@@ -192,13 +197,14 @@ def places_table(board: Board, wanted: Collection[str]) -> str:
     return markdown_table(head, rows)
 
 
-def twins(names: Sequence[str], work: Array) -> list[list[str]]:
-    """The methods [methods, ...] in their order, those together that took the same everywhere and
-    came there at least once: on such tasks they are one method."""
-    found: dict[bytes, list[str]] = {}
-    for name, took in zip(names, work):
-        alike = took.tobytes() if np.isfinite(took).any() else name.encode()
-        found.setdefault(alike, []).append(name)
+def twins(names: Sequence[str], runs: Sequence[Sequence[Row]]) -> list[list[str]]:
+    """The methods in their order, those together all of whose runs had the same steps and calls and
+    came to the same value: on such tasks they are one method. Methods without a value are alone."""
+    found: dict[Hashable, list[str]] = {}
+    for name, own in zip(names, runs, strict=True):
+        known = any(run.value is not None for run in own)
+        did = tuple((run.steps, tuple(sorted(run.calls.items())), run.value) for run in own)
+        found.setdefault(did if known else name, []).append(name)
     return list(found.values())
 
 
@@ -206,9 +212,9 @@ def remarks(board: Board) -> list[str]:
     """What has to be known of a track's table: which methods are one and the same there, whether
     its intervals are rough, and what its word "outdated" says, if it stands there."""
     said = [
-        f"{' and '.join(f'`{name}`' for name in alike)} took the same everywhere: on these tasks "
+        f"{' and '.join(f'`{name}`' for name in alike)} did the same everywhere: on these tasks "
         "they are one method."
-        for alike in twins(board.names, board.work(board.track.scored))
+        for alike in twins(board.names, [board.runs(name) for name in board.names])
         if len(alike) > 1
     ]
     if board.few_units:
@@ -251,17 +257,18 @@ def halves_line(board: Board) -> str:
 
 def advice_text(board: Board) -> str:
     """For each task the methods that reached its target with the least work, of those that reached
-    it at `OFTEN` of the seeds: one that explodes elsewhere is no advice. Methods that took the same
+    it at `OFTEN` of the seeds: one that explodes elsewhere is no advice. Methods that did the same
     stand together."""
     unit, work = board.track.scored, board.work(board.track.scored)
     credit, lines = scores.credits(work), []
     for k, (task, about) in enumerate(board.track.tasks.items()):
         order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")
         best = [m for m in order if np.isfinite(work[m, k]).mean() >= OFTEN]
-        alike = twins([board.names[m] for m in best], work[best, k])[:NEXT]
+        names = [board.names[m] for m in best]
+        alike = twins(names, [board.entries[name][task].runs for name in names])[:NEXT]
         said = [
-            task_phrase("` or `".join(names), work[board.names.index(names[0]), k], WORDS[unit])
-            for names in alike
+            task_phrase("` or `".join(some), work[board.names.index(some[0]), k], WORDS[unit])
+            for some in alike
         ]
         rarely = f"no method came there at {OFTEN:.0%} of the seeds"
         advice = f"take {'; then '.join(said)}" if said else rarely

@@ -26,7 +26,7 @@ from bench.core.algorithm import Algorithm
 from bench.core.packages import package_of
 from bench.core.settings import TUNING, BadSetting, check_settings
 from bench.core.task import Task
-from bench.core.work import HELD, LEAST, Unit
+from bench.core.work import FOURFOLD, HELD, LEAST, Unit
 from bench.reproduce.schema import StrictModel
 from bench.runs.name import describe_node
 from bench.solving.methods import GROUP, composed
@@ -422,6 +422,8 @@ def rules_of(entered: Entrant) -> str:
     if about.solved is not None:  # records were made before it was part of the digest
         scaled = [exact.PROBES] if about.solved.scaled else []
         meaning["solved"] = [about.solved.tolerance, exact.MOST, *scaled]
+        if FOURFOLD != 4.0:  # records were made before it was part of the digest
+            meaning["fourfold"] = FOURFOLD
         if about.solved.pairs != 10:  # records were made before it was part of the digest
             meaning["pairs"] = about.solved.pairs
     if track.memory_gb != MEMORY_GB:  # records were made before it was part of the digest

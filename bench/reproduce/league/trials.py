@@ -85,6 +85,11 @@ class Case(NamedTuple):
     settings: dict[str, Scalar]
 
 
+def case_seed(case: Case) -> int:
+    """The seed of a run."""
+    return case.seed
+
+
 class Trial(NamedTuple):
     """Settings that are tried on one seed after the other, as long as the target is reached.
 
@@ -183,7 +188,7 @@ def cases(
 
 def best_trial(trials: Sequence[Trial], track: Track) -> Trial:
     """The trial that took the least work to the target; if none reached it on all seeds, the one
-    that did on most of them and then came closest, among those that did not fail."""
+    that did on most of them before it missed, and then came closest without failing."""
 
     def order(trial: Trial) -> tuple[float, int, bool, float]:
         last = trial.last
@@ -273,6 +278,7 @@ def missing(entered: Entrant, targets: TaskTargets, file: Path) -> Iterator[Case
         rows = read_progress(file).rows
         trials, scored = cases(entered, targets, rows)
         tried = [trial.waiting for trial in trials if trial.waiting]
+        tried.sort(key=case_seed)  # as a pass makes them, so that the first one is the one going on
         waiting = [*tried, *(case for case in scored if case.key not in rows)]
         if not waiting:
             return
