@@ -29,7 +29,17 @@ from bench.core.settings import TUNING, BadSetting
 from bench.core.task import Task
 from bench.core.work import work_to_goal
 from bench.reproduce import league_commands
-from bench.reproduce.league import entries, page, pictures, rules, running, scores, targets, trials
+from bench.reproduce.league import (
+    entries,
+    page,
+    pictures,
+    rules,
+    running,
+    scores,
+    space,
+    targets,
+    trials,
+)
 from bench.reproduce.league.rules import Entrant
 from bench.reproduce.league.running import League
 from bench.reproduce.league.targets import TaskTargets
@@ -389,7 +399,7 @@ def test_settings_are_tried_on_the_next_seed_as_long_as_they_come_there(
     league: League, tmp_path: Path
 ) -> None:
     track = league.track.model_copy(update={"tuning_seeds": 3, "most": 300})
-    about = track.tasks["easy"].model_copy(update={"steps": rules.Steps(x=0.3)})
+    about = track.tasks["easy"].model_copy(update={"steps": space.Steps(x=0.3)})
     track = track.model_copy(update={"trials": 6, "tasks": {"easy": about}})
     goal = targets.make_targets(track, "tiny", tmp_path).tasks["easy"]
     assert set(goal.seeds) == {"1000", "1001", "1002", "0", "1", "2", "3"}
@@ -754,7 +764,7 @@ def test_a_method_that_cannot_enter_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("space", "said"),
+    ("declared", "said"),
     [
         ({"outer_lr": {"log": [0, 1]}}, "outer_lr: write log"),
         ({"nothing": {"choice": [1]}}, "nothing: the method has no such setting"),
@@ -772,14 +782,14 @@ def test_a_method_that_cannot_enter_is_told_in_one_line(
         ),
     ],
 )
-def test_a_wrong_space_is_told_in_one_line(space: dict[str, object], said: str) -> None:
+def test_a_wrong_space_is_told_in_one_line(declared: dict[str, object], said: str) -> None:
     with pytest.raises(BadSetting, match=f"conf/algorithm/mine.yaml: tuning.*{said}"):
-        rules.read_space("mine", {"outer_lr": 0.1, "T": 1, "K": 1, "tuning": space})
+        space.read_space("mine", {"outer_lr": 0.1, "T": 1, "K": 1, "tuning": declared})
 
 
 def test_a_space_whose_value_the_method_refuses_is_told(league: League) -> None:
     found = rules.entrant(league.track, "tiny", "easy", "soba")
-    wrong = found._replace(space={"average": rules.Chosen(choice=(3.0,))})
+    wrong = found._replace(space={"average": space.Chosen(choice=(3.0,))})
     with pytest.raises(BadSetting, match=r"--method soba, tuning: algorithm.average=3"):
         trials.refuse(wrong, league.targets.tasks["easy"])
 
@@ -790,9 +800,9 @@ def test_every_space_is_one_that_its_method_takes() -> None:
     for name in rules.track_names(rules.own_tracks()):
         assert set(rules.read_track(name, rules.own_tracks()).methods) <= set(nodes)
     for method, node in nodes.items():
-        for key, part in rules.read_space(method, node).items():
+        for key, part in space.read_space(method, node).items():
             for share in (0.0, 0.999):
-                value = rules.value_at(part, share, rules.Steps())
+                value = space.value_at(part, share, space.Steps())
                 plain = {k: v for k, v in node.items() if k != TUNING}
                 assert filled(plain, {key: value}, 10)[key] == value
 

@@ -14,10 +14,10 @@ from bench.core.settings import BadSetting
 from bench.reproduce.league.rules import (
     Entrant,
     Track,
-    first_line,
     method_digest,
     method_digests,
 )
+from bench.reproduce.league.space import first_line
 from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
 from bench.reproduce.league.trials import Progress, Row, Status, cases
 from bench.reproduce.places import PACKAGED, RESULTS

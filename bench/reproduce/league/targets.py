@@ -20,9 +20,9 @@ from bench.reproduce.league.rules import (
     TrackTask,
     configured,
     entrant,
-    first_line,
     rules_of,
 )
+from bench.reproduce.league.space import first_line
 from bench.reproduce.places import readable
 from bench.reproduce.schema import StrictModel
 from bench.runs import machine

@@ -16,13 +16,13 @@ from bench.core.settings import BadSetting, build
 from bench.core.work import Ended, Goal, Limit, work_to_goal
 from bench.reproduce.league.rules import (
     Entrant,
-    Scalar,
     Track,
     configured,
     entrant,
     read_track,
     trial_settings,
 )
+from bench.reproduce.league.space import Scalar
 from bench.reproduce.league.targets import TaskTargets, task_of
 from bench.reproduce.schema import StrictModel
 from bench.runs import machine
