@@ -429,6 +429,14 @@ def test_settings_are_tried_on_the_next_seed_as_long_as_they_come_there(
     assert found.trials.status == record.status
     assert [work is None for work in found.trials.work] == [math.isinf(w or 0) for w in record.work]
     assert tried[found.chosen].settings == found.runs[0].settings
+    number, held = next((k, each) for k, each in enumerate(tried) if len(each.rows) == 3)
+    assert found.trials.status[number] == "reached"
+    missed = held.last.model_copy(update={"status": "limit"})
+    fewer = rows | {missed.key: missed}
+    _, again = trials.cases(entered, goal, fewer)
+    fewer |= {case.key: trials.make_run(entered, goal, case, tmp_path) for case in again}
+    found = entries.task_entry(entered, goal, trials.Progress(fewer, None))
+    assert (found.trials.status[number], found.trials.work[number]) == ("limit", None)
 
 
 def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -> None:

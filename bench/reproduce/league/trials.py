@@ -106,10 +106,11 @@ class Trial(NamedTuple):
         return self.rows[-1]
 
     def work(self, track: Track) -> float:
-        """The geometric mean over the tuning seeds of the work to the target, or the mean of the
-        values where these are compared; infinite if one is missing."""
+        """What a trial that has ended took: the geometric mean over the tuning seeds of the work to
+        the target, or the mean of the values where these are compared; infinite if one is missing.
+        """
         took = [row.work(track.scored) for row in self.rows]
-        if len(took) < track.tuning_seeds or math.inf in took:
+        if math.inf in took:
             return math.inf
         return fmean(took) if track.by == "value" else math.prod(took) ** (1 / len(took))
 
