@@ -1,7 +1,7 @@
 """V-PBGD and G-PBGD (Shen and Chen, ICML 2023): gradient descent on a penalised single level.
 
-Paper -> here: alpha -> outer_lr (for y, and at ratio = 1 for x), beta -> inner_lr, gamma and T ->
-gamma and T.
+Paper -> here: alpha -> outer_lr, beta -> inner_lr, gamma and T -> gamma and T. The paper has one
+step size for x and y, which is ratio = 1.
 
 V-PBGD (Algorithm 1) penalises the value function, gamma (g(x, y) - g(x, w)), where w is T
 gradient steps on g(x, .); G-PBGD penalises gamma |g_y(x, y)|^2. x and y move together.

@@ -24,7 +24,7 @@ from bench.core.together import differentiate, loss_at
 TOLERANCE = 1e-3  # of the largest entry of the gradient at y = 0
 PROBES = 20  # products with the Hessian from which its diagonal is estimated
 MOST = 3000  # gradients, after which the lower level counts as one that cannot be solved
-PAIRS = 10  # of steps and changes of the gradient, of which L-BFGS knows
+PAIRS = 10  # of a step and the change of the gradient along it, from which L-BFGS estimates
 
 Flat = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -34,10 +34,9 @@ def measured_exactly(
 ) -> Task:
     """The same task, whose one metric is "objective", F(x), at any y.
 
-    tolerance, scaled, pairs: how the lower level is solved (`solve_lower_level`); it has to be
-    convex.
-    Raises BadSetting for a task with a single level, one whose lower problem is new at each step,
-    such as online ones, and one whose y stays in a set.
+    tolerance, scaled, pairs: how the lower level is solved (`solve_lower_level`), which has to be
+    convex. Raises BadSetting for a task with a single level, one whose lower problem is new at each
+    step, such as online ones, and one whose y stays in a set.
     """
     bounded = task.lower_feasible.project is not None or task.lower_feasible.lmo is not None
     changing = any(part is not None for part in (task.tally, task.ledger, task.stream))
@@ -67,10 +66,10 @@ def solve_lower_level(
     """argmin over y of the lower loss at x, shaped as `start`, from which the search goes on.
 
     zeta: the lower batch, of all data. scaled: the search is in y / scale (`scale_of`). pairs: the
-    memory of L-BFGS; where curvatures differ much, more of them save gradients. At the
-    minimiser no entry of the gradient in what is searched is larger than `tolerance` of the largest
-    one at the start. The result is nan where the search ends before: where the loss overflows,
-    after `MOST` gradients, or in float32 where rounding forbids it.
+    memory of L-BFGS; where curvatures differ much, more pairs save gradients. At the minimiser no
+    entry of the gradient in what is searched is larger than `tolerance` of the largest one at the
+    start. The result is nan where the search ends before: where the loss overflows, after `MOST`
+    gradients, or in float32 where rounding forbids it.
     """
     from scipy.optimize import minimize  # takes a third of a second to import
 

@@ -26,8 +26,9 @@ Unit = Literal["calls", "samples", "rounds"]
 GROWTH = 1.05  # from one measurement to the next, so that work to a target is known to 5%
 DOUBLED = 2.0  # the same where there is no target, and the last measurement alone counts
 FOURFOLD = 4.0  # the same where a measurement takes as long as many steps
-HELD, LEAST = 2.0, 0.1  # a goal has to last until the work is so many times as much, and until
-# this share of the limit: steps that are too large touch a goal early and explode later
+# Steps that are too large touch a goal early and explode later: so a goal has to last
+HELD = 2.0  # until the work is so many times as much,
+LEAST = 0.1  # and up to this share of the limit at least
 
 
 class Goal(NamedTuple):
@@ -124,11 +125,10 @@ def work_to_goal(
         end, value = limit, math.nan
         while True:
             done = work_of(s, limit.unit)
-            over = done >= end.most or s.cpu_seconds >= end.cpu_seconds
             if dear and s.step and (wrong := divergence_of(task, s, {})):
                 return ended(s, "diverged", wrong, math.nan)
             since.append(Look(s.state.x, s.state.y, ended(s, "reached", None, math.nan)))
-            if over or done >= look:
+            if done >= look or is_over(s, end):
                 values = row(task, s)
                 found = goal.of(values)
                 unknown = dear and math.isnan(found)
@@ -138,12 +138,12 @@ def work_to_goal(
                     return ended(s, "diverged", wrong, value)
                 if is_reached(goal, found):
                     there = there or first_reached(task, goal, since, found)
+                    if done >= lasts_until(there, limit):
+                        return there
                 elif not unknown:
                     there = None
-                if there and not unknown and done >= lasts_until(there, limit):
-                    return there
                 end = limit if there is None else lengthened(limit, there)
-                if done >= end.most or s.cpu_seconds >= end.cpu_seconds:
+                if is_over(s, end):
                     short = done < end.most
                     reason = f"{end.cpu_seconds:g} CPU seconds" if short else None
                     return ended(s, "limit", reason, value)
@@ -151,6 +151,11 @@ def work_to_goal(
                 if there:
                     look = min(look, lasts_until(there, limit))
             s = go_on(task, algorithm, seed, s, end, growth, cpu)
+
+
+def is_over(s: Standing, limit: Limit) -> bool:
+    """Whether a run has come to its limit."""
+    return work_of(s, limit.unit) >= limit.most or s.cpu_seconds >= limit.cpu_seconds
 
 
 def lengthened(limit: Limit, reached: Ended) -> Limit:

@@ -239,9 +239,10 @@ def judge_ends(found: Comparison, name: str) -> dict[str, Any]:
     for some in found.by_problem().values() if found.better[name] != "neither" else []:
         inside = [numbers[id(one)] for one in some]
         whole = [all(run.state != "diverged" for run in one.runs) for one in some]
-        order = bands.rank([ends[i] for i in inside], whole, found.better[name])
+        own = [ends[i] for i in inside]
+        order = bands.rank(own, whole, found.better[name])
         ranks.append([inside[k] for k in order])
-        for k, place in zip(order, bands.shared_places(order, [ends[i] for i in inside], whole)):
+        for k, place in zip(order, bands.shared_places(order, own, whole)):
             places[inside[k]] = place
         for k in order[1:]:
             told = bands.difference(some[k].counted, some[order[0]].counted, name)

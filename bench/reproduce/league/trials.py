@@ -8,6 +8,7 @@ import math
 import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -85,11 +86,6 @@ class Case(NamedTuple):
     settings: dict[str, Scalar]
 
 
-def case_seed(case: Case) -> int:
-    """The seed of a run."""
-    return case.seed
-
-
 class Trial(NamedTuple):
     """Settings that are tried on one seed after the other, as long as the target is reached.
 
@@ -112,7 +108,9 @@ class Trial(NamedTuple):
         took = [row.work(track.scored) for row in self.rows]
         if math.inf in took:
             return math.inf
-        return fmean(took) if track.by == "value" else math.prod(took) ** (1 / len(took))
+        if track.by == "value":
+            return fmean(took)
+        return math.prod(took) ** (1 / len(took))  # statistics.geometric_mean refuses 0
 
 
 class Progress(NamedTuple):
@@ -279,7 +277,7 @@ def missing(entered: Entrant, targets: TaskTargets, file: Path) -> Iterator[Case
         rows = read_progress(file).rows
         trials, scored = cases(entered, targets, rows)
         tried = [trial.waiting for trial in trials if trial.waiting]
-        tried.sort(key=case_seed)  # as a pass makes them, so that the first one is the one going on
+        tried.sort(key=attrgetter("seed"))  # as passes make them: the first is the one going on
         waiting = [*tried, *(case for case in scored if case.key not in rows)]
         if not waiting:
             return
