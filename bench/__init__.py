@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from bench.solving.call import solve as solve
     from bench.solving.methods import Method as Method
     from bench.solving.methods import methods as methods
+    from bench.solving.solution import Interrupted as Interrupted
     from bench.solving.solution import Solution as Solution
 
 # where each name above is; tests/test_names.py holds the two lists against each other
@@ -86,7 +87,7 @@ MODULES = {
     "bench.numerics.solve": ("cg", "neumann"),
     "bench.solving.call": ("solve",),
     "bench.solving.methods": ("Method", "methods"),
-    "bench.solving.solution": ("Solution",),
+    "bench.solving.solution": ("Interrupted", "Solution"),
 }  # fmt: skip
 WHERE = {name: module for module, names in MODULES.items() for name in names}
 

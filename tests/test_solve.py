@@ -19,6 +19,7 @@ from bench import (
     Diverged,
     Draw,
     Functional,
+    Interrupted,
     Oracle,
     Positive,
     Solution,
@@ -631,6 +632,40 @@ def test_a_run_goes_on_after_its_solution(method: str) -> None:
         ours = {k: v for k, v in mine.items() if "seconds" not in k}
         assert ours == {k: v for k, v in theirs.items() if "seconds" not in k}
     assert rest.seconds > half.seconds
+
+
+def test_an_interrupt_keeps_the_steps_that_were_taken() -> None:
+    """Here at the measurement of step 6, which the row of the solution is before: the run goes on
+    to the bits and rows of one that was not interrupted. Before the first step nothing is kept."""
+    given = {"every": 3, "steps": 12, "outer_lr": 0.01, "method": "soba"}
+
+    def interrupted_at(step: int) -> Any:
+        rows = iter(range(0, 13, 3))
+
+        def evaluate(x: Any, y: Any) -> dict[str, float]:
+            if next(rows) == step:
+                raise KeyboardInterrupt
+            return {}
+
+        return evaluate
+
+    whole = solve(upper, lower, zeros(1), zeros(1), **given)
+    with pytest.raises(Interrupted, match="solution") as cut:
+        solve(upper, lower, zeros(1), zeros(1), **given, evaluate=interrupted_at(6))
+    part = cut.value.solution
+    assert 3 <= part.end.step < 6
+    assert [row["step"] for row in part.history] == [0, 3]
+    assert f"after {part.end.step} steps" in str(cut.value)
+    rest = solve(upper, lower, zeros(1), zeros(1), **given, after=part)
+    assert torch.equal(rest.x, whole.x)
+    assert rest.calls == whole.calls
+    assert rest.table()["upper_loss"] == whole.table()["upper_loss"]
+    with pytest.raises(Interrupted) as again:
+        solve(upper, lower, zeros(1), zeros(1), **given, after=part, evaluate=interrupted_at(0))
+    assert part.end.step <= again.value.solution.end.step < 6
+    with pytest.raises(KeyboardInterrupt) as early:
+        solve(upper, lower, zeros(1), zeros(1), **given, evaluate=interrupted_at(0))
+    assert not isinstance(early.value, Interrupted)
 
 
 def test_the_bar_of_a_run_that_goes_on_begins_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

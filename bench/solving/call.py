@@ -19,7 +19,7 @@ from bench.runs.machine import clock
 from bench.runs.screen import Screen
 from bench.solving import methods
 from bench.solving.problem import Losses, Measures, Problem, problem
-from bench.solving.solution import Solution
+from bench.solving.solution import Interrupted, Solution
 
 
 def solve(
@@ -84,7 +84,8 @@ def solve(
     form x and y are.
 
     Raises BadSetting, in one line that says what to write instead, and Diverged, whose `history`
-    has the rows so far.
+    has the rows so far. Ctrl-C raises Interrupted, a KeyboardInterrupt whose `solution` has the
+    steps so far, and from which a run goes on by `after`.
     """
     settings = {key: without_numpy(value) for key, value in settings.items()}
     steps, every, seed, seconds = map(without_numpy, (steps, every, seed, seconds))
@@ -120,8 +121,27 @@ def solve(
         history.append(row)
         screen.show_row(row)
 
+    taken = [] if begun is None else [begun]  # the last standing, once there is one
+
     def note(standing: Standing) -> None:
+        taken[:] = [standing]
         screen.show_step(standing.step)
+
+    def solution_at(standing: Standing) -> Solution:
+        squared = standing.info.get("hypergrad_sq")
+        return Solution(
+            x=posed.x.keep(standing.state.x),
+            y=None if posed.y is None else posed.y.keep(standing.state.y),
+            history=[row for row in history if row["step"] <= standing.step],
+            calls=dict(standing.calls),
+            samples=dict(standing.samples),
+            seconds=standing.seconds,
+            hypergradient_norm=None if squared is None else float(squared) ** 0.5,
+            method=name,
+            settings=whole,
+            seed=seed,
+            end=standing,
+        )
 
     with screen:
         try:
@@ -139,6 +159,10 @@ def solve(
             told = Diverged(f"{error}{hint}")
             told.history = history
             raise told from None
+        except KeyboardInterrupt:
+            if not taken:
+                raise
+            raise Interrupted(solution_at(taken[0])) from None
     if kinds := of_running_statistics([x0, y0]):
         warnings.warn(
             f"the running statistics of {', '.join(kinds)} stay as they were given: let the "
@@ -151,23 +175,7 @@ def solve(
             "without y_in, so that x need not be a solution",
             stacklevel=2,
         )
-    x, y = posed.x.keep(end.state.x), None
-    if posed.y is not None:
-        y = posed.y.keep(end.state.y)
-    squared = end.info.get("hypergrad_sq")
-    return Solution(
-        x=x,
-        y=y,
-        history=history,
-        calls=dict(end.calls),
-        samples=dict(end.samples),
-        seconds=end.seconds,
-        hypergradient_norm=None if squared is None else float(squared) ** 0.5,
-        method=name,
-        settings=whole,
-        seed=seed,
-        end=end,
-    )
+    return solution_at(end)
 
 
 def check_after(

@@ -52,6 +52,17 @@ class Solution:
         return {key: [row.get(key, missing(key)) for row in self.history] for key in keys}
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came during `solve`. solution: the one of the steps that had been taken."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__(
+            f"after {solution.end.step} steps; the exception's `solution` has them, and "
+            "solve(..., after=solution) goes on"
+        )
+        self.solution = solution
+
+
 def missing(key: str) -> float:
     """What stands in a table where a row has no such number."""
     return 0 if key.startswith(("calls/", "samples/")) else math.nan
