@@ -566,18 +566,17 @@ def test_slope_over_rows() -> None:
     """A row's value is its last one. A seed counts only if every row has it, and has no slope if
     one of its runs failed."""
     runs = {
-        f"k{k}": [run(seed, loss=[3.0 * k ** (1.5 + seed)]) for seed in (2, 0, 1)]
-        for k in (2, 4, 8)
+        f"k{k}": [run(seed, loss=[3.0 * k ** (1 + seed)]) for seed in (2, 0, 1)] for k in (2, 4, 8)
     }
     claim = {**OVER_ROWS, "metric": "loss"}
     what = "slope of log loss against log kappa"
-    check(measured(claim, runs), [(what, [1.5, 2.5, 3.5], -INF, 5.0)])
+    check(measured(claim, runs), [(what, [1.0, 2.0, 3.0], -INF, 5.0)])
     check(
         measured({**claim, "at_least": 0.5}, {**runs, "k4": runs["k4"][:2]}),
-        [(what, [1.5, 3.5], 0.5, 5.0)],
+        [(what, [1.0, 3.0], 0.5, 5.0)],
     )
     failed = {**runs, "k8": [run(0, "diverged", loss=[1.0]), *runs["k8"][2:], unfinished(2)]}
-    check(measured(claim, failed), [(what, [NAN, 2.5], -INF, 5.0)])
+    check(measured(claim, failed), [(what, [NAN, 2.0], -INF, 5.0)])
     check(measured(claim, {**runs, "k8": []}), [(what, [], -INF, 5.0)])
     without = {row: some for row, some in runs.items() if row != "k8"}
     check(measured(claim, without), [(what, [], -INF, 5.0)])
@@ -750,6 +749,14 @@ def test_a_run_that_misses_its_target_has_no_cost() -> None:
     assert all(value < 0 for value in values())
     assert all(map(math.isnan, values(A=("loss", 0.1), B=("loss", 0.1))))
     assert all(value < 0 for value in values(A=("loss", 5.0), B=("loss", 0.1 * (1 - 1e-9))))
+    runs = {
+        row: [replace(found, planned=replace(found.planned, point=Point("paper", row, (), ())))
+              for found in (run(seed, loss=curve) for seed in (0, 1, 2))]
+        for row, curve in {"A": [9.0, -5.0], "B": [9.0, 3.0, 1.0, -1.0]}.items()
+    }  # fmt: skip
+    below_zero = {"A": ("loss", -5.0), "B": ("loss", -1.0 - 1e-9)}
+    assert all(value < 0 for value in values(**below_zero))
+    assert all(map(math.isnan, values(A=("loss", -5.1), B=("loss", -1.0))))
 
 
 @pytest.mark.parametrize(
@@ -853,8 +860,34 @@ def test_a_published_value_of_one_draw_is_off_as_a_seed_of_ours_may_be() -> None
     assert of_one == (pytest.approx(deviation), None, "not enough runs")
     of_one = judged(Published(mean=0.5, se=0.03, n=10, one_draw=True))
     assert of_one[0] == pytest.approx(math.hypot(0.03, deviation))
+    runs["A"][5] = run(5, "diverged", accuracy=[0.5])  # its value is infinite
+    rest = 0.01 * math.sqrt(24 / 25 * 5 / 4)  # of five values at -.01, .01, -.01, .01, -.01
+    assert judged(Published(mean=0.5, n=10, one_draw=True))[0] == pytest.approx(rest)
     runs["A"] = runs["A"][:1]
     assert judged(Published(mean=0.5, se=0.03, n=10, one_draw=True))[0] == 0.03
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_difference_of_rounding_is_none(log: bool) -> None:
+    """Values that are the same to the nine digits of a record are the same while the runs are there
+    too, and a difference of two logarithms is no larger than that of the values."""
+    claim = {"kind": "above", "metric": "loss", "rows": ["A"], "than": ["B"], "log": log}
+    for a, b in {1.000000044: 1.000000041, 0.3 + 3e-16: 0.3}.items():
+        runs = {"A": ends(loss=[a] * 3), "B": ends(loss=[b] * 3)}
+        assert measured(claim, runs)[0].values == [0.0] * 3
+    runs = {"A": ends(loss=[1.00000002] * 3), "B": ends(loss=[1.0] * 3)}
+    assert measured(claim, runs)[0].values == pytest.approx([2e-8] * 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_run_that_failed_has_the_worst_value_by_logarithms_too(log: bool) -> None:
+    better = [run(seed, accuracy=[0.5]) for seed in (0, 1)]
+    failed = [run(seed, "diverged", accuracy=[0.5]) for seed in (0, 1)]
+    claim = {"kind": "above", "metric": "accuracy", "rows": ["A"], "than": ["B"], "log": log}
+    assert measured(claim, {"A": better, "B": failed})[0].values == [INF] * 2
+    assert measured(claim, {"A": failed, "B": better})[0].values == [-INF] * 2
+    both = measured(claim, {"A": failed, "B": failed})[0].values
+    assert all(map(math.isnan, both))
 
 
 def test_the_p_value_of_a_claim_is_that_of_all_parts_or_of_the_clearest_failure() -> None:

@@ -25,7 +25,7 @@ from bench.compiled.symbols import At, NoGraph, Notes, Number
 from bench.core.loop import Standing, advance
 from bench.core.settings import BadSetting, build
 from bench.core.task import Context
-from bench.runs import driver, lanes, launch, lock, machine, opening, stop
+from bench.runs import driver, lanes, launch, lock, machine, opening, recording, stop
 from bench.sweeps import bundling, jobs
 
 Config = dict[str, Any]
@@ -363,6 +363,53 @@ def test_a_failure_is_noted_in_every_lane_that_was_going(
         assert "in breaking" in status["traceback"]
     assert summary(ours[0])["status"] == "done"
     assert summary(ours[2])["status"] == "diverged"
+
+
+def test_a_failure_at_the_end_of_a_lane_is_its_own(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on to their ends, and the error is raised then."""
+    ours = configs()
+    names = [launch.place(config).name for config in ours]
+    ends, whole = list[str](), recording.Recording.end
+
+    def ending(self: Any, *arguments: Any) -> Any:
+        ends.append(self.run.folder.name)
+        if self.run.folder.name == names[0]:
+            raise ValueError("the picture fails")
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(recording.Recording, "end", ending)
+    with pytest.raises(ValueError, match="the picture fails"):
+        performed(ours)
+    assert sorted(ends) == sorted(names)
+    assert ends.index(names[0]) < ends.index(names[1])  # one ended behind it
+    status = launch.place(ours[0]).status_note()
+    assert (status["status"], status["reason"]) == ("failed", "ValueError: the picture fails")
+    assert launch.place(ours[0]).summary() is None
+    for k in (1, 2, 3):
+        assert summary(ours[k])["status"] in ("done", "diverged")
+        assert not launch.place(ours[k]).status_note()
+
+
+def test_a_lane_that_has_lost_rows_is_refused_alone(stand: type[Stand], configs: Configs) -> None:
+    def interrupting(step: int) -> None:
+        if step == 10:
+            raise KeyboardInterrupt
+
+    stand.breaks = interrupting
+    ours = configs(0.1, 0.05, 0.07)
+    with pytest.raises(KeyboardInterrupt):
+        performed(ours)
+    stand.breaks = lambda step: None  # type: ignore[assignment]
+    file = launch.place(ours[1]).path / "history.jsonl"
+    first, _, *rest = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([first, *rest]))
+    said = performed(ours)
+    assert [(k, status) for k, status, _ in said] == [(0, ""), (1, "refused"), (2, "")]
+    assert "history.jsonl" in said[1][2]
+    assert file.read_text() == "".join([first, *rest])
+    assert [summary(ours[k])["status"] for k in (0, 2)] == ["done", "done"]
 
 
 def test_lanes_that_have_no_graph_from_some_step_on_have_not_failed(

@@ -3,11 +3,15 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from hydra import initialize_config_module
+from hydra import version as hydra_version
+from hydra.core.global_hydra import GlobalHydra
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
@@ -200,6 +204,21 @@ def test_a_drawing_function_may_use_the_step() -> None:
 
     solve(f, lower, zeros(1), zeros(1), "f2obo", steps=5, upper_data=drift)
     assert steps == set(range(6))
+
+
+def test_a_step_is_not_put_in_another_arguments_place() -> None:
+    seen = []
+
+    def draw(rng: Generator, size: int | None, noise: float = 0.1) -> Tensor:
+        seen.append(noise)
+        return torch.ones(1).double()
+
+    def f(x, y, t):  # type: ignore[no-untyped-def]
+        return (y - t).square().sum() + 0 * x.sum()
+
+    solve(f, lower, zeros(1), zeros(1), "f2obo", steps=3, upper_data=draw)
+    assert set(seen) == {0.1}
+    solve(f, lower, zeros(1), zeros(1), "f2obo", steps=3, upper_data=lambda *_: torch.ones(1))
 
 
 def test_blocks_are_cut_of_rows() -> None:
@@ -525,6 +544,29 @@ def test_a_run_ends_where_it_is_told_to() -> None:
             upper, lower, zeros(1), zeros(1), steps=40, every=every, after=found, stop=stop
         )
         assert again.end.step == 20
+        assert again.stopped
+    assert found.stopped
+    assert not rest.stopped
+
+
+def test_what_stops_a_run_is_asked_of_each_row_once() -> None:
+    """So that one which waits for three rows without progress ends a run that was cut, and went on
+    after that, where it ends one that was not."""
+    seen: list[float] = []
+
+    def stop(row: Mapping[str, float]) -> bool:
+        seen.append(row["step"])
+        return len(seen) == 5
+
+    cut = solve(upper, lower, zeros(1), zeros(1), steps=4, every=2, stop=stop)
+    assert not cut.stopped
+    rest = solve(upper, lower, zeros(1), zeros(1), steps=20, every=2, stop=stop, after=cut)
+    assert seen == [0, 2, 4, 6, 8]
+    assert rest.end.step == 8
+    assert rest.stopped
+    on = solve(upper, lower, zeros(1), zeros(1), steps=20, every=2, stop=stop, after=rest)
+    assert seen == [0, 2, 4, 6, 8, *range(8, 21, 2)]  # the last row did not end this one
+    assert on.end.step == 20
 
 
 def test_a_bar_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -544,6 +586,23 @@ def test_a_notebook_has_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch)
         found = object() if there else None
         monkeypatch.setattr("bench.runs.screen.find_spec", lambda name, found=found: found)
         assert can_show_bar(Notebook()) is there  # type: ignore[arg-type]
+
+
+def test_a_program_that_is_a_hydra_app_keeps_its_own_hydra() -> None:
+    """Several threads of it may ask for methods at the same time, too."""
+
+    def ask(name: str) -> list[str]:
+        return [*listed.composed([name])]
+
+    names = ["bome", "soba", "aid_cg", "stocbio"] * 3
+    with initialize_config_module("conf", version_base="1.2"):
+        before = GlobalHydra.instance().hydra, hydra_version.getbase()
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(ask, names)] == [[name] for name in names]
+        assert (GlobalHydra.instance().hydra, hydra_version.getbase()) == before
+        with pytest.raises(BadSetting, match="method=bomes: no such method"):
+            ask("bomes")
+        assert (GlobalHydra.instance().hydra, hydra_version.getbase()) == before
 
 
 def test_methods_are_listed_with_paper_cost_and_settings() -> None:

@@ -183,7 +183,8 @@ def run(
     of CPU time are spent in them. Raises Diverged.
 
     until: (metric, value); the run ends at the first row whose metric is at most the value. Or a
-    function of a row; the run ends at the first for which it returns True.
+    function of a row; the run ends at the first for which it returns True. It is asked of each row
+    once, and so not of that of `start`.
 
     on_row gets each row: before the first step, at multiples of `every`, and at the end. on_pause
     is called between chunks of steps, off the clock, with a standing from which a run with that
@@ -287,7 +288,7 @@ def rounds(
         on_row(values | (measure_selection(task, s.best, values) if there or at_end() else {}))
         if there:
             return s
-    elif until is not None and s.step % every == 0 and at_goal(row(task, s)):
+    elif isinstance(until, tuple) and s.step % every == 0 and at_goal(row(task, s)):
         return s  # the run had reached its goal, and was stopped before its closing files
     chunk = 1
     while s.step < steps and not out_of_time():

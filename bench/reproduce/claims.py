@@ -32,7 +32,7 @@ from bench.reproduce.claim_kinds import (
 from bench.reproduce.plan import TIMES, Run
 from bench.reproduce.slopes import RunsOfRows, log_growth, slope_parts
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
-from bench.reproduce.targets import costs_to_target, lead, log_ratio, target_phrase
+from bench.reproduce.targets import costs_to_target, difference_of_logs, lead, target_phrase
 from bench.reproduce.timing import unlike_seeds
 
 DIGITS_LOST = 1e-8  # of a value of which a record keeps nine digits
@@ -93,10 +93,12 @@ def published_error(paper: Published, values: Sequence[float]) -> float:
     compared.
 
     If the published runs had one draw, such as a split, of which our seeds have one each, their
-    mean is off by as much as a single seed of ours may be.
+    mean is off by as much as a single seed of ours may be. How much that is the runs say that did
+    not fail.
     """
-    drawn = paper.one_draw and len(values) > 1 and all(map(math.isfinite, values))
-    return math.hypot(paper.se or 0.0, stdev(values) if drawn else 0.0)
+    finite = [value for value in values if math.isfinite(value)]
+    drawn = paper.one_draw and len(finite) > 1
+    return math.hypot(paper.se or 0.0, stdev(finite) if drawn else 0.0)
 
 
 def claim_parts(
@@ -131,7 +133,7 @@ def claim_parts(
         return metrics(name).label
 
     def last(run: Run, name: str) -> float:
-        """The run's last value; nan if there is none.
+        """The run's last value, to the digits that a record keeps; nan if there is none.
 
         A run that failed, or whose value is not finite, has the worst value that there is; nan for
         a cost, because a run is not cheap or dear by failing, and for a metric of which no value is
@@ -141,7 +143,7 @@ def claim_parts(
         if found is None or (is_cost(name) and misses(run)):
             return math.nan
         if math.isfinite(found):
-            return found
+            return statistics.as_recorded(found)
         better = "neither" if is_cost(name) else metrics(name).better
         return {"higher": -math.inf, "lower": math.inf}.get(better, math.nan)
 
@@ -149,7 +151,7 @@ def claim_parts(
         """Whether the run was to end at a value, and ended above it."""
         goal = goals.get(run.planned.point.row)
         end = None if goal is None else run.last(goal[0])
-        return goal is not None and end is not None and end > goal[1] * (1 + DIGITS_LOST)
+        return goal is not None and end is not None and end > goal[1] + DIGITS_LOST * abs(goal[1])
 
     def distance(run: Run, name: str, to: float) -> float:
         """How far the run's last value is from a number; infinite for a run that failed."""
@@ -170,10 +172,10 @@ def claim_parts(
         """a - factor b for the last values of two runs, or log a - log(factor b)."""
 
         def of_logs(a: Run, b: Run) -> float:
-            return log_ratio(last(a, name), factor * last(b, name))
+            return difference_of_logs(last(a, name), factor * last(b, name))
 
         def of_values(a: Run, b: Run) -> float:
-            return rounded_difference(last(a, name), factor * last(b, name))
+            return statistics.difference(last(a, name), factor * last(b, name))
 
         return of_logs if log else of_values
 
@@ -278,13 +280,6 @@ def asks_for_counts(claim: AnyClaim) -> bool:
     """Whether the claim is about calls or samples of whole runs, which their settings fix."""
     at_the_end = getattr(claim, "until", None) is None and not isinstance(claim, First)
     return at_the_end and all(map(is_count, claim.metrics))
-
-
-def rounded_difference(a: float, b: float) -> float:
-    """a - b, or 0 where they differ by no more than rounding: a record keeps nine digits."""
-    if math.isfinite(a) and math.isfinite(b) and statistics.are_same([a, b]):
-        return 0.0
-    return a - b
 
 
 def is_cost(name: str) -> bool:

@@ -39,6 +39,7 @@ from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, final_metrics
 from bench.reproduce.spending import Seconds, spent_seconds
+from bench.reproduce.statistics import as_recorded
 from bench.reproduce.timing import pace
 from bench.runs.files import is_number, read_small, write_whole
 
@@ -393,4 +394,4 @@ def final_values(runs: Sequence[Run], read: Iterable[str] = ()) -> dict[str, lis
 
 def round_final(value: float | None) -> float | None:
     """The value to nine significant digits, which is how a record keeps it."""
-    return None if value is None or abs(value) > LARGEST else float(f"{value:.9g}")
+    return None if value is None or abs(value) > LARGEST else as_recorded(value)

@@ -234,6 +234,18 @@ def are_same(values: Sequence[float]) -> bool:
     return float(np.ptp(values)) <= ROUNDING * float(np.max(np.abs(values)))
 
 
+def difference(a: float, b: float) -> float:
+    """a - b, or 0 where they differ by no more than rounding."""
+    if math.isfinite(a) and math.isfinite(b) and are_same([a, b]):
+        return 0.0
+    return a - b
+
+
+def as_recorded(value: float) -> float:
+    """A finite number to the nine significant digits that a record keeps."""
+    return float(f"{value:.9g}")
+
+
 def middle(values: Sequence[float]) -> float:
     """The median; nan if there is no value, or if half of them or more are nan."""
     ordered = sorted(value for value in values if not math.isnan(value))

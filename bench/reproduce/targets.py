@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from bench.reproduce import statistics
 from bench.reproduce.claim_kinds import First
 from bench.reproduce.plan import Run, metric_value
 from bench.reproduce.specs import format_number
@@ -105,6 +106,17 @@ def measured_pairs(run: Run, claim: First) -> list[tuple[float, float]]:
     rows = [(metric_value(row, claim.metric), metric_value(row, claim.on)) for row in run.history]
     pairs = [(m, spent) for m, spent in rows if m is not None and spent is not None]
     return [(m, spent) for m, spent in pairs if math.isfinite(m)]
+
+
+def difference_of_logs(a: float, b: float) -> float:
+    """log a - log b for the last values of two runs; 0 where they differ by no more than rounding.
+
+    A value that is infinite, as of a run that failed, is as far from the other as without log.
+    """
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a - b
+    found = log_ratio(a, b)
+    return 0.0 if math.isfinite(found) and statistics.are_same([a, b]) else found
 
 
 def log_ratio(a: float, b: float) -> float:

@@ -174,8 +174,9 @@ def drive(
     steps: takes the steps of all of them. shown: whether each has a progress bar. report_end: gets
     the summary of each run that ends. Raises stop.Preempted or KeyboardInterrupt when all is saved.
     Any other error is raised; the folders of the runs that had not ended have it as their failure,
-    unless it is of a setting, the machine or the way in which the steps are taken. blame: False if
-    it may always be of that way, as of lanes that nobody asked for.
+    unless it is of a setting, the machine or the way in which the steps are taken. One that comes
+    while a run's last files are written is that run's alone, and is raised when the others have
+    ended. blame: False if it may always be of that way, as of lanes that nobody asked for.
     """
     settings, names = runs[0].config["run"], [run.folder.name for run in runs]
     for run in runs:
@@ -183,9 +184,26 @@ def drive(
     recordings = open_recordings(runs, shown)
     going = dict(enumerate(recordings))
 
+    failures: list[Exception] = []
+
+    def fail(recording: Recording, error: Exception) -> bool:
+        of_run = blame and not isinstance(error, (BadSetting, NoGraph, OSError, *OF_DEVICE))
+        if of_run:
+            folder = recording.run.folder
+            folder.leave("failed", reason_of(error), traceback=traceback.format_exc())
+        recording.logger.end({"status": "failed", "reason": reason_of(error)})
+        recording.logger.close(FAILED)
+        return of_run
+
     def end_run(k: int, end: Standing | Diverged) -> None:
-        del going[k]
-        summary = recordings[k].end(end, steps.compile_seconds)
+        recording = going.pop(k)
+        try:
+            summary = recording.end(end, steps.compile_seconds)
+        except Exception as error:
+            if not fail(recording, error):
+                raise
+            failures.append(error)
+            return
         if report_end is not None:
             report_end(summary)
 
@@ -215,6 +233,8 @@ def drive(
                 for k, run in enumerate(runs)
             }
             run_together(asking, steps, machine.clock(runs[0].device), end_run, stop.raise_if_asked)
+        if failures:
+            raise failures[0]
     except KeyboardInterrupt:
         leave("interrupted", "stopped", INTERRUPTED)
         raise
@@ -224,14 +244,8 @@ def drive(
         leave("preempted", f"stopped by {signal.name}", PUT_OFF, tell)
         raise
     except Exception as error:
-        of_run = blame and not isinstance(error, (BadSetting, NoGraph, OSError, *OF_DEVICE))
         for recording in going.values():
-            recording.logger.end({"status": "failed", "reason": reason_of(error)})
-            recording.logger.close(FAILED)
-            if of_run:
-                recording.run.folder.leave(
-                    "failed", reason_of(error), traceback=traceback.format_exc()
-                )
+            fail(recording, error)
         raise
     finally:
         for recording in recordings:

@@ -195,13 +195,13 @@ def chained_line(digest: str, text: bytes) -> bytes:
     return text[:-1] + b', "digest": "' + digest.encode() + b'"}\n'
 
 
-def rows_to_keep(path: Path, upto: int, every: int) -> bytes:
+def rows_to_keep(path: Path, upto: int, every: int, tell: bool = True) -> bytes:
     """The file without the rows of steps after `upto`, which were measured after a checkpoint.
 
     every: steps between rows. Rows without digests get theirs. Raises BadSetting if an earlier row
     was changed or is missing: rows are on disk before the checkpoint is, so that somebody must have
-    changed the file. A damaged row after `upto` has a line on standard error, and is measured again
-    like all of these.
+    changed the file. A damaged row after `upto` has a line on standard error (`tell`), and is
+    measured again like all of these.
     """
     kept, digest, there = bytearray(), "", set[int]()
     wanted = range(0, upto + 1, every)
@@ -216,7 +216,8 @@ def rows_to_keep(path: Path, upto: int, every: int) -> bytes:
     except BadSetting as error:
         if not there.issuperset(wanted):
             raise
-        print(f"bench: {str(error).removesuffix(ADVICE)}it is measured again", file=sys.stderr)
+        if tell:
+            print(f"bench: {str(error).removesuffix(ADVICE)}it is measured again", file=sys.stderr)
     gone = next((step for step in wanted if step not in there), None)
     if gone is not None:
         raise BadSetting(

@@ -21,6 +21,7 @@ from bench.core.settings import BadSetting, build, current_spelling
 from bench.core.task import Context, Task
 from bench.runs import driver, environment, launch, lock, machine, opening, stop
 from bench.runs.folder import RunFolder
+from bench.runs.history import rows_to_keep
 from bench.runs.opening import OpenRun
 
 
@@ -305,14 +306,17 @@ class SharedTasks:
 
 
 def open_lane(config: dict[str, Any], folder: RunFolder, tasks: SharedTasks) -> OpenRun:
-    """Build the run; raises BadSetting."""
+    """Build the run; raises BadSetting, also for a history with which it cannot go on."""
     for key in ("seconds", "cpu_seconds"):
         if config["run"][key] is not None:
             raise BadSetting(
                 f"run.{key}={config['run'][key]}: lanes share their time, so that none has a limit "
                 "of its own; leave out vectorize"
             )
-    return opening.open_run(config, folder, tasks)
+    run = opening.open_run(config, folder, tasks)
+    if not run.fresh:
+        rows_to_keep(folder.history_file, run.start.step, config["run"]["every"], tell=False)
+    return run
 
 
 def try_two(runs: Sequence[OpenRun]) -> None:

@@ -76,8 +76,9 @@ def solve(
     a dict of further numbers for each row, neither timed nor counted, with y=None where there is no
     y; a number whose name ends in loss must be finite. seconds: stop after so many. stop(row): is
     called with each row of the history, such as {"step": 10, "upper_loss": 0.3, ...}; the run ends
-    at the first for which it returns True. progress: whether to show a bar; None: in a terminal, or
-    a notebook that has ipywidgets.
+    at the first for which it returns True. With `after` it is asked of new rows, and once more of
+    the last one if a `stop` had ended that run. progress: whether to show a bar; None: in a
+    terminal, or a notebook that has ipywidgets.
 
     after: a solution of the same call with fewer steps. The run goes on from its end, and comes to
     the bits of a run that did not stop there. steps are those of both, and x0 and y0 say in which
@@ -113,7 +114,14 @@ def solve(
     history: list[dict[str, float]] = [] if after is None else [*after.history]
     begun = None if after is None else after.end
     done = 0 if begun is None else begun.step
-    if history and stop is not None and stop(history[-1]):
+    stopped = False
+
+    def is_over(row: Mapping[str, float]) -> bool:
+        nonlocal stopped
+        stopped = stop is not None and bool(stop(row))
+        return stopped
+
+    if after is not None and after.stopped and is_over(history[-1]):
         steps = done  # the run had come to where it ends
     screen = Screen(name, steps, done, posed.task.metric, shown=progress)
 
@@ -140,6 +148,7 @@ def solve(
             method=name,
             settings=whole,
             seed=seed,
+            stopped=stopped,
             end=standing,
         )
 
@@ -147,7 +156,7 @@ def solve(
         try:
             end = run(
                 posed.task, algorithm, seed=seed, steps=steps, every=every, seconds=seconds,
-                until=stop, start=begun, on_row=add_row, on_pause=note,
+                until=None if stop is None else is_over, start=begun, on_row=add_row, on_pause=note,
                 now=clock(posed.x.start.device),
             )  # fmt: skip
         except BadSetting as error:  # a step finds it out, such as more blocks than rows

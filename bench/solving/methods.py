@@ -8,8 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
+from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
@@ -25,6 +24,7 @@ from bench.core.settings import (
     unknown_setting,
     validate,
 )
+from bench.hydra_parts import own_configurations
 from bench.search_path import find_clash
 
 GROUP = "algorithm"
@@ -64,8 +64,8 @@ def composed(wanted: Sequence[str] | None = None) -> dict[str, Any]:
     """
     if clash := find_clash():
         raise BadSetting(clash)
-    with initialize_config_module("conf", version_base="1.3"):
-        there = GlobalHydra.instance().config_loader().get_group_options(GROUP)
+    with own_configurations() as configurations:
+        there = configurations.get_group_options(GROUP)
         for name in wanted or ():
             if name not in there:
                 hint, known = closest(name, there), ", ".join(there)

@@ -241,11 +241,8 @@ def dataset_sampler(given: Any, name: str, device: torch.device) -> Sampler:
 
 def function_sampler(given: Callable[..., Batch], name: str) -> Sampler:
     """What draws by a caller's function draw(rng), draw(rng, size) or draw(rng, size, step)."""
-    words = ("rng", "size", "step")
     for many in (3, 2, 1):
-        try:
-            inspect.signature(given).bind(*words[:many])
-        except TypeError:
+        if not takes(given, many):
             continue
 
         def draw(rng: Generator, step: int, size: int | None) -> Batch:
@@ -259,6 +256,20 @@ def function_sampler(given: Callable[..., Batch], name: str) -> Sampler:
 
         return draw
     raise BadSetting(f"{name}: write it as draw(rng, size) or draw(rng, size, step)")
+
+
+def takes(given: Callable[..., Any], many: int) -> bool:
+    """Whether a function takes rng, size and step, or the first so many of them, by their places.
+
+    In draw(rng, size, noise=0.1) the third is not the step.
+    """
+    signature = inspect.signature(given)
+    try:
+        places = [*signature.bind(*("rng", "size", "step")[:many]).arguments]
+    except TypeError:
+        return False
+    third = signature.parameters[places[2]] if len(places) > 2 else None
+    return third is None or third.default is third.empty or third.name == "step"
 
 
 def count(batch: Batch) -> int:

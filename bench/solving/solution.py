@@ -27,8 +27,8 @@ class Solution:
     before its last step; None where a method has no such estimate.
 
     method, settings, seed: with these and the same problem `solve` returns the same bits on the
-    same kind of machine. end: the method's own state and counts, from which `solve(..., after=)`
-    goes on.
+    same kind of machine. stopped: whether `stop` ended the run. end: the method's own state and
+    counts, from which `solve(..., after=)` goes on.
     """
 
     x: Any
@@ -41,6 +41,7 @@ class Solution:
     method: str
     settings: Mapping[str, Any] = field(repr=False)
     seed: int
+    stopped: bool
     end: Standing = field(repr=False)
 
     def table(self) -> dict[str, list[float]]:
