@@ -175,6 +175,16 @@ def test_histories_of_another_record_are_refused(record: Record, tmp_path: Path)
         records.read_record("p/a", "short", tmp_path)
 
 
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_PACKED"])
+def test_histories_that_could_not_be_read_are_not_written(
+    limit: str, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, limit, 100)
+    with pytest.raises(BadSetting, match=r"write a larger run\.every"):
+        records.write_record(record, tmp_path / "results")
+    assert not [*tmp_path.glob("results/**/*.json*")]
+
+
 def test_a_record_that_cannot_be_written_leaves_nothing(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +418,30 @@ def test_tries_that_another_metric_chose_by_are_not_reused(record: Record, tmp_p
     other = Record.model_validate(content)
     (found,) = (r for r in planned(tmp_path, other).rows if (r.variant, r.name) == ("paper", "A"))
     assert [run.summary for run in found.tried] == [None] * 3
+
+
+@pytest.mark.parametrize("metric", ["calls", "peak_memory_mb"])
+def test_what_every_run_measures_may_choose_a_point(metric: str, tmp_path: Path) -> None:
+    """Neither is a value of the task. The dearer point comes first in the grid."""
+    grid = {"algorithm.lr": [0.2, 0.1]}
+    cheapest: dict[str, Any] = {"select": {"metric": metric, "best": "lowest"}, "grid": grid}
+    for where, cost in {"0.1-0": 100, "0.2-0": 200, "0.1-1": 1, "0.1-2": 1, "0.1-3": 1}.items():
+        moved(tmp_path / "old", f"paper/A/{where}", 1.0)
+        file = tmp_path / "old" / f"paper/A/{where}" / "summary.json"
+        summary = json.loads(file.read_text())
+        summary["last"] |= {"calls/f": cost}
+        file.write_text(json.dumps(summary | {"peak_memory_mb": {"process": cost}}))
+    found = records.make_record(made(tmp_path / "old", **cheapest), BOOK)
+    row = found.rows["paper"]["A"]
+    assert row.chosen == {"algorithm.lr": 0.1}
+    assert [tried["value"] for tried in row.tries] == [200.0, 100.0]
+    (again,) = (
+        r
+        for r in planned(tmp_path / "new", found, claims={}, **cheapest).rows
+        if (r.variant, r.name) == ("paper", "A")
+    )
+    assert again.chosen is not None
+    assert dict(again.chosen.chosen) == {"algorithm.lr": 0.1}
 
 
 def test_curves_can_be_drawn_of_a_record(record: Record) -> None:

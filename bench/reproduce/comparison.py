@@ -21,6 +21,7 @@ from bench.reproduce.points import CLOCKS, ends_by_clock
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.rejudging import can_measure, is_same_claim, judged_runs
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
+from bench.reproduce.statistics import if_finite
 from bench.reproduce.timing import reads_times
 
 RELATIVE = 1e-6  # the difference of equal values: sums in another order give other last bits
@@ -286,7 +287,8 @@ def compare_try(where: str, run: Run, kept: RowRecord) -> Iterator[ComparedValue
     if within is None:
         yield ComparedValue(named, "", "", NO_SPREAD)
     else:
-        yield compare_values(f"{named}: {metric}", run.last(metric), old, within)
+        now = if_finite(run.last(metric))
+        yield compare_values(f"{named}: {metric}", now, old, within)
 
 
 def compare_run(

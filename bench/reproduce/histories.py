@@ -138,7 +138,8 @@ def next_path(file: Path) -> Path:
 def replace_histories(file: Path, kept: Mapping[str, History]) -> Iterator[str]:
     """A context in which a record is written with a digest, and its histories get their place.
 
-    The digest is empty, and nothing is written, where there are no histories. Raises OSError.
+    The digest is empty, and nothing is written, where there are no histories. Raises OSError, and
+    BadSetting if they are larger than what is read.
     """
     if not kept:
         yield ""
@@ -156,12 +157,22 @@ def replace_histories(file: Path, kept: Mapping[str, History]) -> Iterator[str]:
 
 
 def pack_histories(kept: Mapping[str, History]) -> bytes:
-    """The content of a file of histories: one line for each run, by its name."""
+    """The content of a file of histories: one line for each run, by its name.
+
+    Raises BadSetting if the file would be larger than one that is read.
+    """
     lines = (
         json.dumps({"run": name, "columns": columns}, separators=(",", ":"), allow_nan=False)
         for name, columns in kept.items()
     )
-    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
+    whole = "".join(f"{line}\n" for line in lines).encode()
+    packed = gzip.compress(whole, mtime=0)
+    if len(whole) > MOST_BYTES or len(packed) > MOST_PACKED:
+        raise BadSetting(
+            f"the runs' histories have {len(whole):,} bytes, packed {len(packed):,}, and a record "
+            f"takes {MOST_BYTES:,}, packed {MOST_PACKED:,}: write a larger run.every in the spec"
+        )
+    return packed
 
 
 def digest_of(packed: bytes) -> str:

@@ -128,8 +128,10 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
         return None
     if found.get("metric", select.metric) != select.metric:
         return None
-    last = {} if found.get("value") is None else {select.metric: found["value"]}
-    summary = {"status": found["status"], "reason": None, "last": last}
+    value = found.get("value")
+    summary = {"status": found["status"], "reason": None, "last": {select.metric: value}}
+    if select.metric == PEAK_MEMORY:
+        summary |= {PEAK_MEMORY: {"process": value or math.nan}}
     job = PlannedRun(point, TUNING_SEED, name)
     return Run(job, RunFolder(Path(), name), summary, RecordedPart((), UNKNOWN))
 

@@ -39,7 +39,7 @@ from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, final_metrics
 from bench.reproduce.spending import Seconds, spent_seconds
-from bench.reproduce.statistics import as_recorded
+from bench.reproduce.statistics import as_recorded, if_finite
 from bench.reproduce.timing import pace
 from bench.runs.files import is_number, read_small, write_whole
 
@@ -179,7 +179,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
                     "settings": dict(run.planned.point.chosen),
                     "status": run_status(run),
                     "metric": spec.select.metric,
-                    "value": (run.summary or {}).get("last", {}).get(spec.select.metric),
+                    "value": if_finite(run.last(spec.select.metric)),
                 }
                 for run in row.tried
                 if spec.select

@@ -246,6 +246,11 @@ def as_recorded(value: float) -> float:
     return float(f"{value:.9g}")
 
 
+def if_finite(value: float | None) -> float | None:
+    """The number, or None in place of one that is not finite, which no record can hold."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def middle(values: Sequence[float]) -> float:
     """The median; nan if there is no value, or if half of them or more are nan."""
     ordered = sorted(value for value in values if not math.isnan(value))
