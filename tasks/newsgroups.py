@@ -14,8 +14,8 @@ problem, on 20 Newsgroups. The setting `regulariser` says what k and s are, for 
 
 CE is a mean, as stocBiO prints it and both codes take it; BOME prints a loss and says no more. x
 starts at 0, except with `paper`. At x = 0 that regulariser is five million times as strong as
-`code`, and no inner step size of section A.5 is stable. So x starts at -log(2 c p) / 2 there, where
-the two are the same.
+`code`, and no inner step size of section A.5 is stable for plain gradient descent. So x starts at
+-log(2 c p) / 2 there, where the two are the same.
 """
 
 import math
