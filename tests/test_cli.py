@@ -80,6 +80,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("task=quadratic", "algorithm=gda"),
         ("algorithm:", "games where g = -f", "task=toy_minimax"),
     ),
+    "the same where g is of other data": (
+        ("task=hyper_cleaning", "algorithm=gda"),
+        ("algorithm:", "games where g = -f", "task=toy_minimax"),
+    ),
     "a method of x alone on a bilevel problem": (
         ("task=quadratic", "algorithm=projected_gradient"),
         ("algorithm:", "moves x alone", "algorithm=bome"),

@@ -151,14 +151,15 @@ def test_the_readmes_yaml_is_optional_and_checked(tmp_path: Path) -> None:
     assert list(own.papers) == ["bome", "stocbio", "ncgs", "f2obo"]
 
 
-def test_a_wheels_records_are_read_where_there_are_none(
-    book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("own", ["PACKAGED", "CLONED"])
+def test_the_projects_records_are_read_where_there_are_none(
+    own: str, book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`results` of the current folder comes first, and another folder is never left."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").rename(tmp_path / "packaged")
     assert records.read_record("p/a", "short") is None
-    monkeypatch.setattr(places, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(places, own, tmp_path / "packaged")
     assert records.read_record("p/a", "short") is not None
     assert records.read_record("p/a", "short", tmp_path / "other") is None
     assert records.record_path("p/a", "short") == Path("results/p/a/short.json")  # is written

@@ -389,6 +389,10 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
         call(method="learn2learn"),
         "method=learn2learn: (is for tasks of episodes only|.* is not installed).*",
     ),
+    "diameter": (
+        lambda: solve(lambda x: x.sum(), None, zeros(1), None, "fw", x_in=l2_ball(1.0)),
+        r"diameter: write the largest distance between two points of x_in, such as 2\.0 for .*",
+    ),
     "game": (
         call(method="gda"),
         "method=gda: is for minimax problems.* has a lower loss; .*bome.*",
@@ -691,6 +695,31 @@ def test_a_run_goes_on_after_its_solution(method: str) -> None:
         ours = {k: v for k, v in mine.items() if "seconds" not in k}
         assert ours == {k: v for k, v in theirs.items() if "seconds" not in k}
     assert rest.seconds > half.seconds
+
+
+def test_a_row_has_no_calls_of_what_was_never_called() -> None:
+    """So that what stops a run can count them from the first row on, of any method."""
+    found = solve(
+        upper, lower, zeros(1), zeros(1), "bome", steps=40, every=1,
+        stop=lambda row: row["calls/grad_g"] + row["calls/hvp_g"] >= 50,
+    )  # fmt: skip
+    assert found.stopped
+    assert found.calls["grad_g"] >= 50
+    assert found.history[0]["calls/grad_g"] == found.history[-1]["samples/hvp_g"] == 0
+    with pytest.raises(KeyError):
+        found.history[0]["loss"]
+
+
+def test_a_module_says_what_a_loss_is_not_given_of_it() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+
+    def g(x, y):  # type: ignore[no-untyped-def]
+        return y.get_submodule("0").weight.sum() + x.sum()
+
+    with pytest.raises(AttributeError, match=r"no 'get_submodule' of a module: .*parameters\(\)"):
+        solve(g, g, zeros(1), model)
+    with pytest.raises(AttributeError, match="Sequential has no attribute 'weights'"):
+        solve(g, lambda x, y: y.weights.sum(), zeros(1), model)
 
 
 def test_an_interrupt_keeps_the_steps_that_were_taken() -> None:

@@ -32,6 +32,16 @@ class Functional:
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         return functional_call(self.module, {**self.values, **buffers}, arguments, named)
 
+    def __getattr__(self, name: str) -> Any:
+        module = self.__dict__.get("module")
+        if module is None or not hasattr(module, name):
+            raise AttributeError(f"{type(module).__name__} has no attribute {name!r}")
+        raise AttributeError(
+            f"a loss is given no {name!r} of a module: take a parameter by "
+            "dict(y.named_parameters())['name'], and hand over parts that are called by themselves "
+            "as a dict of modules"
+        )
+
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The parameters by their names, as nn.Module has them; frozen ones are among them."""
         for name, parameter in self.module.named_parameters():

@@ -247,10 +247,9 @@ def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
             "another speed, so that a claim leaves their seeds out; reproduce run with --disturbed "
             "makes them again, one at a time"
         )
-    out.print(
-        f"next: reproduce check {plan.artifact.id} --budget {plan.budget}; "
-        f"reproduce report {plan.artifact.id} --budget {plan.budget}"
-    )
+    judged = plan.budget != "smoke"
+    check = f"reproduce check {plan.artifact.id} --budget {plan.budget}; " if judged else ""
+    out.print(f"next: {check}reproduce report {plan.artifact.id} --budget {plan.budget}")
     return failed
 
 

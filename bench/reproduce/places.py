@@ -1,15 +1,22 @@
-"""Where records are read: in results/ of the current folder, or else where a wheel has its own."""
+"""Where records are read: in results/ of the current folder, or else those of this project.
+
+A wheel has them within its package, a clone in its results/.
+"""
 
 from pathlib import Path
 
 RESULTS = Path("results")  # also where they are written
-PACKAGED = Path(__file__).resolve().parent.parent / "recorded_results"  # there in a wheel only
+BENCH = Path(__file__).resolve().parent.parent
+CLONED = BENCH.parent / "results"
+PACKAGED = BENCH / "recorded_results"  # there in a wheel only
 
 
 def readable(name: str, results: Path) -> Path:
     """The file of this name below `results`.
 
-    Where that is the default and has no such file, it is the wheel's own, if that has one.
+    Where that is the default and has no such file, it is the project's own, if that has one.
     """
-    file, packaged = results / name, PACKAGED / name
-    return packaged if results == RESULTS and not file.exists() and packaged.exists() else file
+    file = results / name
+    if results == RESULTS and not file.exists():
+        return next((own / name for own in (PACKAGED, CLONED) if (own / name).exists()), file)
+    return file

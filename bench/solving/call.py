@@ -19,7 +19,7 @@ from bench.runs.machine import clock
 from bench.runs.screen import Screen
 from bench.solving import methods
 from bench.solving.problem import Losses, Measures, Problem, problem
-from bench.solving.solution import Interrupted, Solution
+from bench.solving.solution import Interrupted, Row, Solution
 
 
 def solve(
@@ -106,6 +106,11 @@ def solve(
         minimax=algorithm.kind == "minimax", seed=seed,
     )  # fmt: skip
     check_set(name, algorithm, posed.task)
+    if "diameter" in whole and "diameter" not in settings:
+        raise BadSetting(
+            "diameter: write the largest distance between two points of x_in, such as 2.0 for "
+            "bench.l2_ball(1.0)"
+        )
     if settings.get("batch") is not None and upper_data is None and lower_data is None:
         raise BadSetting(f"batch={settings['batch']}: there are no data; leave it out")
     if after is not None:
@@ -118,7 +123,7 @@ def solve(
 
     def is_over(row: Mapping[str, float]) -> bool:
         nonlocal stopped
-        stopped = stop is not None and bool(stop(row))
+        stopped = stop is not None and bool(stop(Row(row)))
         return stopped
 
     if after is not None and after.stopped and is_over(history[-1]):
@@ -126,7 +131,7 @@ def solve(
     screen = Screen(name, steps, done, posed.task.metric, shown=progress)
 
     def add_row(row: dict[str, Any]) -> None:
-        history.append(row)
+        history.append(Row(row))
         screen.show_row(row)
 
     taken = [] if begun is None else [begun]  # the last standing, once there is one

@@ -7,6 +7,17 @@ from typing import Any
 
 from bench.core.loop import Standing
 
+COUNTS = ("calls/", "samples/")
+
+
+class Row(dict[str, float]):
+    """A row of the history, in which what was never called has the count 0."""
+
+    def __missing__(self, key: str) -> float:
+        if key.startswith(COUNTS):
+            return 0
+        raise KeyError(key)
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -15,7 +26,7 @@ class Solution:
     x, y: as x0 and y0 were given: a tensor, a module of its own, or a tree of these; y is None
     where there is no lower level. They share no memory with x0 and y0.
 
-    history: one row per measurement, the first before the first step. `step`; `seconds` and
+    history: a dict for each measurement, the first before the first step. `step`; `seconds` and
     `cpu_seconds` of steps, measuring not included; `upper_loss` and `lower_loss` on all the data;
     what `evaluate` measured; `calls/...` and `samples/...` of the oracle so far; `info/...` of the
     last step, which the method's docstring explains.
@@ -66,4 +77,4 @@ class Interrupted(KeyboardInterrupt):
 
 def missing(key: str) -> float:
     """What stands in a table where a row has no such number."""
-    return 0 if key.startswith(("calls/", "samples/")) else math.nan
+    return 0 if key.startswith(COUNTS) else math.nan
