@@ -32,13 +32,14 @@ from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Count, Finite, Natural, Positive, Rate
 from bench.core.task import Batch, Context, Data, Derivatives, Partials, Report, Task, Wrt
 from tasks.common.pretraining import descend, train_or_load
-from tasks.common.sparse import Csr, Sparse, picked, product, sparse
+from tasks.common.sparse import Csr, Dense, Sparse, sparse
 from tasks.data.newsgroups import Headers, Source, WordCounts, corpus, reduced
-from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses
+from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses, softmax
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
-LONG = 1e8  # steps times nonzeros of a pretraining that is kept on disk
+MOST_DENSE = 2e9
+LONG = 1e8  # steps times numbers of the matrix of a pretraining that is kept on disk
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Pretraining:
 class Documents(NamedTuple):
     """Documents of unit length [n, p] and their labels [n] int64."""
 
-    features: Sparse
+    features: Sparse | Dense
     labels: Tensor
 
 
@@ -95,6 +96,7 @@ def newsgroups(
     source: Source = "newsgroups",
     groups: Count | None = None,
     words: Count | None = None,
+    storage: Literal["sparse", "dense"] = "sparse",
     headers: Headers | None = None,
     protocol: Protocol = "bome",
     variant: Variant = "paper",
@@ -108,8 +110,9 @@ def newsgroups(
 
     source: "digits" is a small stand-in, whose pixels are the words. groups, words: only the first
     groups in the order of their names, and only the words that most training documents of these
-    have; None: all of them. headers: "remove" removes footers and quotes too; None: remove in the
-    paper variant of stocbio, else keep.
+    have; None: all of them. storage: of the documents; "dense" is faster where they have most of
+    the words, as with "digits". headers: "remove" removes footers and quotes too; None: remove in
+    the paper variant of stocbio, else keep.
 
     protocol: both divide the training half of the corpus into a training and a validation set, each
     class by halves. bome divides the published test set in the same way, into a test set and val2,
@@ -135,6 +138,8 @@ def newsgroups(
     at_first = -math.log(2 * c * p) / 2 if (k, s) == (2, 1) else 0.0
     x_0 = at_first if start is None else start
     split = divide_corpus(found.train, found.test, p, bome, seed, context)
+    if storage == "dense":
+        split = with_dense_features(split, p)
     if pretraining.best and pretraining.steps and split.val2 is None:
         raise BadSetting(
             "task.pretraining.best=true: stocbio's protocol has no val2; write "
@@ -250,6 +255,26 @@ def unit_vectors(documents: WordCounts, numbers: Any, p: int, context: Context) 
     )
 
 
+def with_dense_features(split: DocumentSplit, p: int) -> DocumentSplit:
+    """The same documents, whose features are dense; p: the number of words. Raises BadSetting where
+    that is more than `MOST_DENSE` bytes."""
+    rows = sum(len(part.labels) for part in split if part is not None)
+    size = rows * p * split.train.features.tensors()[-1].element_size()
+    if size > MOST_DENSE:
+        raise BadSetting(
+            f"task.storage=dense: the documents would take {size / 1e9:.1f} GB; write "
+            "task.storage=sparse, or fewer task.words"
+        )
+
+    def dense(part: Documents | None) -> Documents | None:
+        if part is None:
+            return None
+        unit = torch.eye(p).to(split.train.features.tensors()[-1])
+        return Documents(Dense(part.features.times(unit)), part.labels)
+
+    return DocumentSplit(*map(dense, split))
+
+
 def sampler(part: Documents) -> Callable[[Generator, int, int | None], Batch]:
     """The sampler of all documents, or of `size` of them with replacement."""
     everything, n = DocumentBatch(part, None), len(part.labels)
@@ -266,9 +291,10 @@ def sampler(part: Documents) -> Callable[[Generator, int, int | None], Batch]:
 class Chosen:
     """The documents of a batch: products with their features, and their labels.
 
-    On the CPU the features of a batch of less than half of the part are picked, each document's
-    once, so that the batch costs less than all documents. Picking reads the numbers: on a GPU the
-    step would wait for them, and a step that reads its tensors is neither compiled nor vectorised.
+    Dense features are those of the batch. On the CPU sparse ones of a batch of less than half of
+    the part are picked, each document's once, so that the batch costs less than all documents. That
+    reads the numbers: on a GPU the step would wait for them, and a step that reads its tensors is
+    neither compiled nor vectorised.
     """
 
     def __init__(self, batch: DocumentBatch):
@@ -278,9 +304,11 @@ class Chosen:
         if batch.numbers is None:
             return
         self.labels = self.labels[batch.numbers]
-        if batch.numbers.device.type == "cpu" and 2 * len(batch.numbers) < self.rows:
+        if isinstance(self.features, Dense):
+            self.features, self.at = self.features.picked(batch.numbers), None
+        elif batch.numbers.device.type == "cpu" and 2 * len(batch.numbers) < self.rows:
             documents, self.at = torch.unique(batch.numbers, return_inverse=True)
-            self.features, self.rows = picked(self.features, documents), len(documents)
+            self.features, self.rows = self.features.picked(documents), len(documents)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -294,7 +322,7 @@ class Chosen:
         """The transposed features of the batch times r [m, c]: [p, c]."""
         if self.at is not None:
             r = r.new_zeros(self.rows, r.shape[1]).index_add_(0, self.at, r)
-        return product(self.features.columns, r)
+        return self.features.transposed_times(r)
 
 
 def mean_loss(y: Tensor, batch: DocumentBatch) -> Tensor:
@@ -331,7 +359,7 @@ def lower_derivatives(k: float, s: float) -> Derivatives:
 
     def linearise(x: Tensor, y: Tensor, batch: DocumentBatch) -> Any:
         weights, chosen = s * torch.exp(k * x), Chosen(batch)
-        p = torch.softmax(chosen.logits(y), 1)
+        p = softmax(chosen.logits(y))
 
         def gradient() -> Tensor:
             r = add_at_labels(p, chosen.labels[:, None], -1)
@@ -374,8 +402,8 @@ def train_weights(
     def train() -> Tensor:
         return descend(start, push, how.lr, how.steps, score if how.best else None)
 
-    if how.steps * split.train.features.rows.values.numel() < LONG:
+    if how.steps * split.train.features.tensors()[-1].numel() < LONG:
         return train()
     parts = [split.train] + ([split.val2] if split.val2 is not None and how.best else [])
-    data = [tensor for part in parts for tensor in (*part.features.rows, part.labels)]
+    data = [tensor for part in parts for tensor in (*part.features.tensors(), part.labels)]
     return train_or_load("newsgroups", context, asdict(how), (start, *data), train)

@@ -42,7 +42,7 @@ from bench.core.task import (
 )
 from bench.numerics.sets import box
 from tasks.common.online import NAMES, Solved, measure_round
-from tasks.common.sparse import Csr, pick_rows, product, sparse
+from tasks.common.sparse import Csr, Sparse, pick_rows, product, sparse
 from tasks.data.newsgroups import Headers, Source, WordCounts, corpus
 from tasks.models.linear import add_at_labels, residual, residual_change, sample_losses
 from tasks.newsgroups import Documents, DocumentSplit, divide_corpus
@@ -167,10 +167,11 @@ def weigh_words(split: DocumentSplit, on: WordCounts, p: int, context: Context) 
     rule = TfidfTransformer().fit(matrix(on.counts.astype(float), on.words, on.offsets))
 
     def weigh(part: Documents) -> Documents:
-        offsets, words, values = (t.cpu().numpy() for t in part.features.rows)
+        rows = rows_of(part)
+        offsets, words, values = (t.cpu().numpy() for t in rows)
         found = rule.transform(matrix(values, words, offsets))
         now = torch.from_numpy(found.data).to(context.device, context.dtype)
-        return Documents(sparse(part.features.rows._replace(values=now), p), part.labels)
+        return Documents(sparse(rows._replace(values=now), p), part.labels)
 
     return DocumentSplit(weigh(split.train), weigh(split.val), None, weigh(split.test))
 
@@ -216,9 +217,15 @@ def sampler(
     return draw
 
 
+def rows_of(part: Documents) -> Csr:
+    """The features of a part by rows; `divide_corpus` gives sparse ones."""
+    assert isinstance(part.features, Sparse)
+    return part.features.rows
+
+
 def take_documents(part: Documents, numbers: Tensor, labels: Tensor) -> RoundDocuments:
     """The documents of these numbers, with their labels among those of the whole part."""
-    rows = pick_rows(part.features.rows, numbers)
+    rows = pick_rows(rows_of(part), numbers)
     of = torch.repeat_interleave(
         torch.arange(len(numbers), dtype=torch.int32, device=numbers.device), rows.offsets.diff()
     )

@@ -24,7 +24,7 @@ from bench.core.settings import BadSetting
 from bench.core.task import Context, Task
 from bench.numerics.descent import gd
 from tasks import newsgroups as module
-from tasks.common.sparse import Csr, pick_rows, product, sparse
+from tasks.common.sparse import Csr, Dense, Sparse, pick_rows, product, sparse
 from tasks.data.newsgroups import Corpus, WordCounts, corpus
 from tasks.newsgroups import DocumentBatch, Pretraining, newsgroups
 from tests.conftest import Cli
@@ -109,7 +109,7 @@ def dense_losses(
 
 
 def dense_part(part: module.Documents) -> Tensor:
-    return part.features.transpose().times(torch.eye(len(part.labels)).double()).T
+    return part.features.transposed_times(torch.eye(len(part.labels)).double()).T
 
 
 def same_as_dense_autograd(task: Task, regulariser: str, size: int | None) -> None:
@@ -155,13 +155,22 @@ def same_as_dense_autograd(task: Task, regulariser: str, size: int | None) -> No
         )
 
 
-@pytest.mark.parametrize("regulariser", ["paper", "code", "stocbio"])
+@pytest.mark.parametrize(
+    ("regulariser", "storage"),
+    [("paper", "sparse"), ("code", "sparse"), ("stocbio", "sparse"), ("code", "dense")],
+)
 @pytest.mark.parametrize("size", [None, 30, 400])  # some documents come twice
 def test_derivatives_are_those_of_dense_autograd(
-    regulariser: str, size: int | None, context: Context, monkeypatch: pytest.MonkeyPatch
+    regulariser: str,
+    storage: str,
+    size: int | None,
+    context: Context,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """300 training documents of 2,000 words; 30 of them are few, whose rows are picked."""
-    task = on_a_slice(monkeypatch, context, regulariser=regulariser)
+    task = on_a_slice(monkeypatch, context, regulariser=regulariser, storage=storage)
+    of = Dense if storage == "dense" else Sparse
+    assert isinstance(Draw(task, 0, 0).g(None).part.features, of)
     assert task.data.count(Draw(task, 0, 0).g(None)) == 300
     same_as_dense_autograd(task, regulariser, size)
 
@@ -203,6 +212,18 @@ def test_on_cuda_it_is_the_same(
         found.append([t.cpu() for t in (*o.grad_g(x.to(to), y.to(to), zeta), *both)])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_dense_documents_that_would_fill_the_memory_are_refused(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 and 80 documents of 2,000 words in float64 are 10.9 MB."""
+    monkeypatch.setattr(module, "MOST_DENSE", 10_880_000)
+    on_a_slice(monkeypatch, context, storage="dense")
+    monkeypatch.setattr(module, "MOST_DENSE", 10_879_999)
+    on_a_slice(monkeypatch, context)
+    with pytest.raises(BadSetting, match=r"^task\.storage=dense: .* 0\.0 GB; write task\.storage="):
+        on_a_slice(monkeypatch, context, storage="dense")
 
 
 # The problem

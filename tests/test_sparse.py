@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bench.core.draw import generator
-from tasks.common.sparse import Csr, Sparse, pick_rows, picked, product, sparse
+from tasks.common.sparse import Csr, Dense, Sparse, pick_rows, product, sparse
 
 N, P = 7, 5
 ROWS: list[list[tuple[int, float]]] = [
@@ -55,7 +55,10 @@ def test_products_are_the_dense_ones(columns: int) -> None:
     A, B, C = sparse(csr(ROWS), P), drawn(P, columns), drawn(N, columns)
     close(product(A.rows, B), dense(ROWS) @ B)
     close(A.times(B), dense(ROWS) @ B)
+    close(A.transposed_times(C), dense(ROWS).T @ C)
     close(A.transpose().times(C), dense(ROWS).T @ C)
+    close(Dense(dense(ROWS)).times(B), dense(ROWS) @ B)
+    close(Dense(dense(ROWS)).transposed_times(C), dense(ROWS).T @ C)
     close(A.transpose().transpose().times(B), dense(ROWS) @ B)
     close(torch.ops.bench.sparse_product(*A.rows, B, True), dense(ROWS) @ B)  # what a GPU takes
     close(torch.ops.bench.sparse_product(*A.columns, C, True), dense(ROWS).T @ C)
@@ -103,13 +106,15 @@ def test_picked_rows(numbers: list[int]) -> None:
 @pytest.mark.parametrize("numbers", [[3], [4, 0, 4], [1], [6, 5, 3, 1], [], [0, 1, 2, 3, 4, 5, 6]])
 def test_a_matrix_of_picked_rows(numbers: list[int]) -> None:
     """The same rows, and the transpose that `sparse` makes of them, bit for bit."""
-    found = picked(sparse(csr(ROWS), P), torch.tensor(numbers, dtype=torch.long))
+    these = torch.tensor(numbers, dtype=torch.long)
+    found = sparse(csr(ROWS), P).picked(these)
     expected = sparse(csr([ROWS[i] for i in numbers]), P)
     for name in Sparse._fields:
         for part in Csr._fields:
             one, other = (getattr(getattr(each, name), part) for each in (found, expected))
             assert one.tolist() == other.tolist(), (name, part)
             assert one.dtype == other.dtype
+    assert torch.equal(Dense(dense(ROWS)).picked(these).matrix, dense(ROWS)[these])
 
 
 def test_products_are_differentiable_twice() -> None:
