@@ -266,13 +266,12 @@ def with_dense_features(split: DocumentSplit, p: int) -> DocumentSplit:
             "task.storage=sparse, or fewer task.words"
         )
 
-    def dense(part: Documents | None) -> Documents | None:
-        if part is None:
-            return None
+    def dense(part: Documents) -> Documents:
         unit = torch.eye(p).to(split.train.features.tensors()[-1])
         return Documents(Dense(part.features.times(unit)), part.labels)
 
-    return DocumentSplit(*map(dense, split))
+    val2 = None if split.val2 is None else dense(split.val2)
+    return DocumentSplit(dense(split.train), dense(split.val), val2, dense(split.test))
 
 
 def sampler(part: Documents) -> Callable[[Generator, int, int | None], Batch]:

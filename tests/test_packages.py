@@ -21,6 +21,7 @@ from bench.reproduce.book import load_book
 from bench.reproduce.plan import fingerprint
 from bench.runs import source
 from bench.runs.better import better, read
+from bench.runs.folder import RunFolder
 from bench.runs.name import describe_node
 from bench.solving.methods import chosen, methods
 from tests.conftest import ROOT
@@ -153,6 +154,10 @@ def test_a_run_says_which_package_made_it_and_when_its_code_has_changed(
     steps.write_text(steps.read_text() + "# changed\n")
     source.contents.cache_clear()
     assert "its code has changed since: ridge_bench/steps.py; run.force=true" in main(*RUN).out
+    (run / "summary.json").unlink()
+    RunFolder(tmp_path / "runs", run.relative_to(tmp_path / "runs").as_posix()).leave("failed", "x")
+    said = "failed: x; its code has changed since: ridge_bench/steps.py; run.retry_failed=true"
+    assert said in main(*RUN).err
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(

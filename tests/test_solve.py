@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -521,6 +523,17 @@ def test_divergence_says_what_to_try() -> None:
         solve(upper, lower, zeros(1), zeros(1), "aid_fp", steps=200, inner_lr=50.0)
 
 
+def test_a_run_that_ends_far_above_its_start_is_warned_of() -> None:
+    """f = (x + y)^2 is 4 at first, and a step of 2 down it multiplies it by 9."""
+
+    def f(x, y):  # type: ignore[no-untyped-def]
+        return ((x + y) ** 2).sum()
+
+    start = zeros(1) + 2
+    with pytest.warns(UserWarning, match=r"^upper_loss went from 4 to .*; try smaller step sizes"):
+        solve(f, lower, start, zeros(1), "upper_only", steps=10, every=10, lower_lr=2.0)
+
+
 def test_seconds_end_a_run() -> None:
     found = solve(upper, lower, zeros(1), zeros(1), steps=10**6, seconds=1e-6, every=10**6)
     assert found.history[-1]["step"] < 10
@@ -695,6 +708,35 @@ def test_a_run_goes_on_after_its_solution(method: str) -> None:
         ours = {k: v for k, v in mine.items() if "seconds" not in k}
         assert ours == {k: v for k, v in theirs.items() if "seconds" not in k}
     assert rest.seconds > half.seconds
+
+
+def test_nothing_is_imported_while_the_clock_runs() -> None:
+    """The first derivative along a vector would import a part of torch, in a new process."""
+    program = """
+import sys
+from typing import NamedTuple
+import torch
+from bench import Algorithm, solve
+
+class State(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+def method(outer_lr: float = 0.1) -> Algorithm:
+    def step(o, s, draw):
+        before = set(sys.modules)
+        v = o.g_yy(s.x, s.y, draw.g())(torch.ones_like(s.y))
+        assert set(sys.modules) == before, set(sys.modules) - before
+        return State(s.x, s.y - 0 * v), {}
+    return Algorithm(State, step)
+
+def g(x, y):
+    return ((y - x) ** 2).sum()
+
+print(solve(g, g, torch.zeros(1), torch.zeros(1), method, steps=1).calls["hvp_g"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
 
 
 def test_a_row_has_no_calls_of_what_was_never_called() -> None:

@@ -97,6 +97,19 @@ def advance(
     return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
 
 
+def warm_up(task: Task) -> None:
+    """Take a derivative along a vector before a clock runs, if the task leaves its own to autograd.
+
+    At the first one of a process torch imports what takes most of a second.
+    """
+    own = task.lower_derivatives is not None or task.lower is None
+    if own and task.upper_derivatives is not None:
+        return
+    with torch.enable_grad():
+        x = torch.ones(1, requires_grad=True)
+        torch.autograd.grad(2 * x, x, torch.ones(1))
+
+
 def add_to_tally(task: Task, s: Standing) -> Standing:
     """The standing with what the coming round adds to the task's sums."""
     if task.tally is None:
@@ -290,6 +303,7 @@ def rounds(
             return s
     elif isinstance(until, tuple) and s.step % every == 0 and at_goal(row(task, s)):
         return s  # the run had reached its goal, and was stopped before its closing files
+    warm_up(task)
     chunk = 1
     while s.step < steps and not out_of_time():
         target = min(s.step - s.step % every + every, steps)

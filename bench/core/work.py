@@ -18,6 +18,7 @@ from bench.core.loop import (
     enter_in_ledger,
     first,
     row,
+    warm_up,
 )
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Task
@@ -120,6 +121,7 @@ def work_to_goal(
     growth = DOUBLED if goal.value is None else GROWTH
     with torch.no_grad():
         s = first(task, algorithm, seed)
+        warm_up(task)
         since, look = list[Look](), 0.0  # since the last measurement; the work at the next one
         there: Ended | None = None  # where the run came to its goal, and has been since
         end, value = limit, math.nan

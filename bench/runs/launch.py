@@ -168,8 +168,10 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
         return None
 
     def report_failure(quiet: bool) -> int:
-        again = f"{folder.path} failed: {left['reason']}; run.retry_failed=true tries it again"
-        print(f"bench: {again}", file=sys.stderr)
+        changed = changed_files(config, folder)
+        since = f"; its code has changed since: {', '.join(changed)}" if changed else ""
+        again = "run.retry_failed=true tries it again"
+        print(f"bench: {folder.path} failed: {left['reason']}{since}; {again}", file=sys.stderr)
         return FAILED
 
     return report_failure

@@ -21,6 +21,8 @@ from bench.solving import methods
 from bench.solving.problem import Losses, Measures, Problem, problem
 from bench.solving.solution import Interrupted, Row, Solution
 
+EXPLODED = 1000.0  # times the loss at the start, or 1: a run that ends so is warned of
+
 
 def solve(
     upper: Losses,
@@ -167,16 +169,18 @@ def solve(
         except BadSetting as error:  # a step finds it out, such as more blocks than rows
             raise BadSetting(str(error).replace("algorithm.", "")) from None
         except Diverged as error:
-            sizes = {k: v for k, v in whole.items() if k.endswith("_lr")}
-            said = ", ".join(f"{key}={value}" for key, value in sizes.items())
-            hint = f"; try smaller step sizes than {said}" if said else ""
-            told = Diverged(f"{error}{hint}")
+            told = Diverged(f"{error}{smaller_steps(whole)}")
             told.history = history
             raise told from None
         except KeyboardInterrupt:
             if not taken:
                 raise
             raise Interrupted(solution_at(taken[0])) from None
+    before, behind = (row.get("upper_loss", 0.0) for row in (history[0], history[-1]))
+    if abs(behind) > EXPLODED * max(1.0, abs(before)):
+        warnings.warn(
+            f"upper_loss went from {before:.3g} to {behind:.3g}{smaller_steps(whole)}", stacklevel=2
+        )
     if kinds := of_running_statistics([x0, y0]):
         warnings.warn(
             f"the running statistics of {', '.join(kinds)} stay as they were given: let the "
@@ -190,6 +194,13 @@ def solve(
             stacklevel=2,
         )
     return solution_at(end)
+
+
+def smaller_steps(settings: Mapping[str, Any]) -> str:
+    """What to try where a method's step sizes, if it has any, seem too large."""
+    sizes = {key: value for key, value in settings.items() if key.endswith("_lr")}
+    said = ", ".join(f"{key}={value}" for key, value in sizes.items())
+    return f"; try smaller step sizes than {said}" if said else ""
 
 
 def check_after(
