@@ -155,7 +155,7 @@ def test_sparse_documents_in_lanes(
     def product(a: sparse.Csr, dense: torch.Tensor) -> torch.Tensor:
         return torch.ops.bench.sparse_product(*a, dense, by_csr)
 
-    monkeypatch.setattr(newsgroups, "product", product)
+    monkeypatch.setattr(sparse, "product", product)
     task = newsgroups.newsgroups(context, newsgroups.Pretraining(steps=5), source="digits")
     method = "bilevel.bome.bome"
     side, starts = side_by_side(lambda seed: task, method, METHODS[method], 2, (0.2, 0.1))
