@@ -605,8 +605,12 @@ def test_a_notebook_has_a_bar_if_it_has_widgets(monkeypatch: pytest.MonkeyPatch)
         assert can_show_bar(Notebook()) is there  # type: ignore[arg-type]
 
 
-def test_a_program_that_is_a_hydra_app_keeps_its_own_hydra() -> None:
+def test_a_program_that_is_a_hydra_app_keeps_its_own_hydra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Several threads of it may ask for methods at the same time, too."""
+    base = hydra_version.VersionBase.instance()
+    monkeypatch.setattr(base, "version_base", base.version_base)  # is as before after the test
 
     def ask(name: str) -> list[str]:
         return [*listed.composed([name])]

@@ -17,6 +17,7 @@ from bench.core.fit import check_fit, checked_state
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
+from bench.core.together import warm_up
 
 
 class Standing(NamedTuple):
@@ -95,19 +96,6 @@ def advance(
     state = worked_out(state)  # a state is plain tensors
     calls, samples = s.calls + oracle.calls, s.samples + oracle.samples
     return s._replace(step=s.step + 1, state=state, calls=calls, samples=samples, info=info)
-
-
-def warm_up(task: Task) -> None:
-    """Take a derivative along a vector before a clock runs, if the task leaves its own to autograd.
-
-    At the first one of a process torch imports what takes most of a second.
-    """
-    own = task.lower_derivatives is not None or task.lower is None
-    if own and task.upper_derivatives is not None:
-        return
-    with torch.enable_grad():
-        x = torch.ones(1, requires_grad=True)
-        torch.autograd.grad(2 * x, x, torch.ones(1))
 
 
 def add_to_tally(task: Task, s: Standing) -> Standing:

@@ -104,3 +104,16 @@ def partials_of(
 def _named(place: Place, wrt: Wrt) -> list[Tensor]:
     """What wrt names, of a place."""
     return [t for name, t in (("x", place.x), ("y", place.y)) if name in wrt]
+
+
+def warm_up(task: Task) -> None:
+    """Take a derivative along a vector before a clock runs, if the task leaves its own to autograd.
+
+    At the first one of a process torch imports what takes most of a second.
+    """
+    own = task.lower_derivatives is not None or task.lower is None
+    if own and task.upper_derivatives is not None:
+        return
+    with torch.enable_grad():
+        x = torch.ones(1, requires_grad=True)
+        torch.autograd.grad(2 * x, x, torch.ones(1))

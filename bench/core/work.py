@@ -18,10 +18,10 @@ from bench.core.loop import (
     enter_in_ledger,
     first,
     row,
-    warm_up,
 )
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Task
+from bench.core.together import warm_up
 
 Unit = Literal["calls", "samples", "rounds"]
 GROWTH = 1.05  # from one measurement to the next, so that work to a target is known to 5%
