@@ -38,8 +38,8 @@ from tasks.models.linear import add_at_labels, residual, residual_change, sample
 
 Protocol = Literal["bome", "stocbio"]
 Variant = Literal["paper", "code"]
-MOST_DENSE = 2e9
-LONG = 1e8  # steps times numbers of the matrix of a pretraining that is kept on disk
+MOST_DENSE = 2e9  # bytes of all documents together
+LONG = 1e8  # steps times entries of the documents, from which on a pretraining is kept on disk
 
 
 @dataclass(frozen=True)

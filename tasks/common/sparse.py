@@ -63,15 +63,15 @@ class Sparse(NamedTuple):
         return Sparse(by_rows(rows), by_rows(rows.tocsc()))
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """What says which matrix this is; the last are its numbers."""
+        """The tensors that tell this matrix from others; the last one has its entries."""
         return self.rows
 
 
 class Dense(NamedTuple):
     """An n x p matrix with few zeros, with the products of `Sparse`.
 
-    For a few columns `dense` MKL's products by the transposed `dense` take a fraction of the time,
-    and so does the softmax of a result that lies column after column.
+    Each product is computed as the transpose of another one: where `dense` has few columns, MKL
+    then takes a fraction of the time, and so does the softmax of a result that lies so.
     """
 
     matrix: Tensor
@@ -89,7 +89,7 @@ class Dense(NamedTuple):
         return Dense(self.matrix.index_select(0, numbers))
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """What says which matrix this is: its numbers."""
+        """The tensor that tells this matrix from others, with its entries."""
         return (self.matrix,)
 
 
