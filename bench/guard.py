@@ -6,13 +6,14 @@ change that node. So the node must be what this project's own files make of it, 
 settings below. Tasks, algorithms, loggers and launchers are checked by bench.core.settings.locate.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cache, wraps
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial, wraps
 from importlib.resources import files
 from operator import itemgetter
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -55,7 +56,10 @@ def install() -> None:
     @wraps(compose)
     def load_and_check(self: ConfigLoaderImpl, *arguments: Any, **named: Any) -> DictConfig:
         try:
-            cfg = compose(self, *arguments, **named)
+            if named.get("run_mode") is RunMode.MULTIRUN:
+                cfg = compose_sweep(partial(compose, self, *arguments, **named), named["overrides"])
+            else:
+                cfg = compose(self, *arguments, **named)
             with_ours = named.get("config_name", *arguments[:1]) is not None
             if with_ours not in _defaults:
                 _defaults[with_ours] = own_node(compose, self, with_ours)
@@ -78,6 +82,28 @@ def install() -> None:
     ConfigLoaderImpl._process_config_searchpath = stay  # type: ignore[method-assign,assignment]
     # a list of defaults is resolved while Hydra composes, before anything can be looked at
     OmegaConf.register_new_resolver("oc.env", own_variable, replace=True)
+
+
+def compose_sweep(compose: Callable[..., DictConfig], overrides: Sequence[str]) -> DictConfig:
+    """The configuration of a sweep itself, which says where and how its runs are made.
+
+    Hydra composes it with the default choice of a group that is swept, as by algorithm=aid_cg,itd,
+    and would refuse the settings that the default has not. They are left to the runs, each of which
+    is composed with all overrides.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    swept = tuple(each.package or each.key_or_group for each in parsed if each.is_sweep_override())
+    everything = "experiment" in swept  # its files choose other groups
+    shared = [
+        each.input_line or ""
+        for each in parsed
+        if each.is_sweep_override()
+        or each.is_hydra_override()
+        or not (everything or within(each.key_or_group, swept))
+    ]
+    cfg = compose(overrides=shared)
+    cfg.hydra.overrides.task = [each.input_line for each in parsed if not each.is_hydra_override()]
+    return cfg
 
 
 def own_variable(name: str, *default: Any) -> Any:

@@ -15,8 +15,9 @@ from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from bench import about, guard
@@ -190,7 +191,7 @@ def refuse(line: str) -> None:
 
 def explain(error: Exception, overrides: list[str]) -> str:
     """An error of composition as one line: the setting, its value, and what to write instead."""
-    from bench.core.settings import unknown_setting
+    from bench.core.settings import BadSetting
 
     text = " ".join((str(error) or str(error.__cause__)).split())
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
@@ -211,15 +212,16 @@ def explain(error: Exception, overrides: list[str]) -> str:
     if match := re.search(r"Could not override '([^']+)'", text):
         key = match[1].lstrip("+~")
         value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")), "")
-        parent, _, last = key.rpartition(".")
         others = [o for o in overrides if o.partition("=")[0].lstrip("+~") != key]
+        from bench.sweeps.composing import check_is_there
+
         try:
+            parsed = OverridesParser.create().parse_overrides(others)
+            own = [o.input_line or "" for o in parsed if not o.is_sweep_override()]
             with hydra.initialize_config_module("conf", version_base="1.3"):
-                cfg = hydra.compose("config", others)
-            inside = OmegaConf.select(cfg, parent) if parent else cfg
+                check_is_there(hydra.compose("config", own), key, value)
         except (HydraException, OmegaConfBaseException):
-            inside = None
-        if isinstance(inside, DictConfig):
-            settings = [str(name) for name in inside if name not in ("_target_", "tuning")]
-            return str(unknown_setting(key, value, settings, last))
+            pass  # Hydra's own words stay
+        except BadSetting as refusal:
+            return str(refusal)
     return re.sub(r" See https?://\S+.*", "", text)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 
 import bench.core.loop
 from bench.runs import lock
@@ -246,6 +247,40 @@ def test_a_refused_setting_of_a_sweep_is_named_once(main: Main) -> None:  # noqa
     said = main(*QUICK, "algorithm.outer_lr=-1,-2")
     assert said.code == 2
     assert said.err.startswith("bench: algorithm.outer_lr=-1: input should be greater than 0\n")
+
+
+def test_a_sweep_of_methods_takes_settings_that_the_default_method_has_not(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """bome, the default, has no K; the runs get all overrides, and multirun.yaml has them."""
+    few = [word for word in QUICK if not word.startswith("task=")]
+    given = ["task=toy_coreset", "algorithm=aid_cg,aid_fp", "algorithm.K=3"]
+    assert main(*few, *given).code == 0
+    runs = sorted((tmp_path / "runs" / "toy_coreset").glob("*/*/config.yaml"))
+    configs = [OmegaConf.load(run) for run in runs]
+    assert [run.parent.parent.name for run in runs] == ["aid_cg", "aid_fp"]
+    assert [cfg.algorithm.K for cfg in configs] == [3, 3]
+    (kept,) = (tmp_path / "runs" / ".sweeps").glob("*/multirun.yaml")
+    assert set(given) < set(OmegaConf.load(kept).hydra.overrides.task)
+
+
+def test_only_the_methods_that_lack_a_setting_are_refused(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    said = main(*QUICK, "task=toy_coreset", "algorithm=itd,bome", "algorithm.eta=0.5,0.9")
+    assert said.code == 1
+    lacks = "algorithm.eta=0.5: no such setting; there is T, batch, "
+    assert said.err.startswith(f"bench: algorithm=itd algorithm.eta=0.5: {lacks}")
+    assert statuses(tmp_path) == ["refused", "refused", "done", "done"]
+    assert told(tmp_path)[0][1] is not None
+    said = main(*QUICK, "task=toy_coreset", "algorithm=itd,bome", "algorithm.outr.x=1")
+    assert said.code == 2
+    assert said.err.count("algorithm.outr.x=1: no such setting; did you mean outer?") == 2
+    said = main(*QUICK, "task=toy_coreset", "algorithm=itd,bome", "run.evry=1")
+    assert said.code == 2
+    assert said.err.startswith("bench: run.evry=1: no such setting; did you mean every?")
 
 
 def test_a_forced_run_that_died_is_lost_though_an_older_one_is_done(

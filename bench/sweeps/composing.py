@@ -9,9 +9,11 @@ from hydra import initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, QuotedString
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from bench.core.settings import unknown_setting
 from bench.hydra_parts import put_in
 
 ENVIRONMENT_VALUE = re.compile(r"\$\{oc\.env:[^${}]*\}")
@@ -42,7 +44,11 @@ class Composer:
         return any(part.provider == "command-line" for part in path)
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
-        """The configuration of a run; a later call may change it, so it must be used at once."""
+        """The configuration of a run; a later call may change it, so it must be used at once.
+
+        Raises BadSetting for a value of a setting that is not there, as a method has not what
+        another has, and what Hydra raises for other overrides that cannot be composed.
+        """
         groups = tuple(o for o in overrides if self._is_group(o))
         values = [self._parse(o) for o in overrides if o not in groups]
         plain = all(v.type is OverrideType.CHANGE and is_plain(v.value()) for v in values)
@@ -52,7 +58,13 @@ class Composer:
         else:
             cfg = copy.deepcopy(self._base(groups))
             self.last = (key, cfg) if plain else None
-        put_in(values, cfg)
+        try:
+            put_in(values, cfg)
+        except HydraException:
+            for value in values:
+                if value.type is OverrideType.CHANGE:
+                    check_is_there(cfg, value.key_or_group, value.get_value_string())
+            raise
         return cfg
 
     def _base(self, groups: tuple[str, ...]) -> DictConfig:
@@ -82,6 +94,17 @@ class Composer:
         if override not in self.parsed:
             (self.parsed[override],) = self.parser.parse_overrides([override])
         return self.parsed[override]
+
+
+def check_is_there(cfg: DictConfig, key: str, value: Any) -> None:
+    """Raise BadSetting, which lists those that there are, if this configuration lacks a setting."""
+    parent, _, last = key.rpartition(".")
+    while parent and OmegaConf.select(cfg, parent) is None:
+        parent, _, last = parent.rpartition(".")
+    inside = OmegaConf.select(cfg, parent) if parent else cfg
+    if isinstance(inside, DictConfig) and last not in inside:
+        settings = [str(name) for name in inside if name not in ("_target_", "tuning")]
+        raise unknown_setting(key, value, settings, last)
 
 
 def own_composer() -> Composer:

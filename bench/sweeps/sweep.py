@@ -225,9 +225,8 @@ def plan_runs(compose: Composer, overrides: Sequence[Sequence[str]]) -> list[Swe
     with progress_bar("planning", len(overrides)) as bar:
         for number, own in enumerate(overrides):
             words = " ".join(own[k] for k in varied) or " ".join(own)
-            cfg = compose(own)
             try:
-                config = resolve(cfg)
+                config = resolve(compose(own))
                 runs.append(SweepRun(number, words, config, place(config)))
             except BadSetting as error:
                 runs.append(SweepRun(number, words, refused=str(error)))
