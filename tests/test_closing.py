@@ -128,6 +128,22 @@ def test_a_table_that_is_long_or_empty(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == ""
 
 
+def test_samples_are_told_where_calls_have_more_than_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [made(tmp_path, 3.0, lr="a"), made(tmp_path, None, lr="b")]
+    for samples, told in ((30, ["30"]), (64, ["30", "64"]), (6400, ["30", "6,400"])):
+        summary = runs[0].folder.summary()
+        assert summary is not None
+        last = {**summary["last"], "samples/grad_f": samples}
+        runs[0].folder.end({**summary, "last": last}, None)
+        print_closing(runs, tmp_path)
+        _, heads, first, second, _ = capsys.readouterr().out.splitlines()
+        assert heads.split()[4:] == ["calls", "samples"][: len(told)]
+        assert first.split()[4:] == told
+        assert second.split()[-2 - len(told) :] == ["-"] * (2 + len(told))
+
+
 def test_nine_runs_end_in_a_table_and_a_command(main: Main, tmp_path: Path) -> None:  # noqa: F811
     said = main(
         "-m", "hydra/launcher=here", "task=quadratic", "algorithm=itd,bome,aid_cg", "seed=0,1,2",
@@ -141,7 +157,8 @@ def test_nine_runs_end_in_a_table_and_a_command(main: Main, tmp_path: Path) -> N
     assert lines[8].startswith("run 9 of 9: ")
     assert total == "9 runs: 9 done"
     assert title.startswith("quadratic: hypergradient norm, lower is better, best first; mean ± sd")
-    assert heads.split() == ["algorithm", "runs", "hypergradient", "norm", "seconds", "calls"]
+    assert heads.split()[:4] == ["algorithm", "runs", "hypergradient", "norm"]
+    assert heads.split()[4:] == ["seconds", "calls", "samples"]
     cells = [row.split() for row in (first, second, third)]
     assert {row[0] for row in cells} == {"itd", "bome", "aid_cg"}
     assert [row[1] for row in cells] == ["3", "3", "3"]

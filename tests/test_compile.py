@@ -26,6 +26,7 @@ from bench.compiled.traced import Compiled, record
 from bench.contract import on_a_ball
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
+from bench.core.limits import Limits
 from bench.core.loop import Standing, Taken, advance, first, run, take_plainly
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
@@ -390,13 +391,14 @@ def test_command_line(main: Main, tmp_path: Path) -> None:  # noqa: F811
         ({"compile": "auto", "steps": opening.LONG}, True),
         ({"compile": "auto", "steps": opening.LONG - 1}, False),
         ({"compile": "auto", "steps": opening.LONG, "cpu_seconds": 1.0}, False),
+        ({"compile": "auto", "steps": opening.LONG, "samples": 1}, False),
         ({"compile": "auto", "steps": opening.LONG, "until": "objective"}, False),
         ({"compile": False, "steps": opening.LONG}, False),
         ({"compile": True, "steps": 1}, True),
     ],
 )
 def test_long_runs_are_compiled_by_themselves(settings: dict[str, Any], compiled: bool) -> None:
-    limits = {"seconds": None, "cpu_seconds": None, "until": None}
+    limits = dict.fromkeys((*Limits._fields, "until"))
     assert opening.is_compiled(limits | settings) is compiled
 
 

@@ -311,10 +311,14 @@ def test_without_seeds_in_common_the_interval_is_welchs(tmp_path: Path) -> None:
 
 
 def test_calls_are_counted_together_and_those_not_made_are_none(tmp_path: Path) -> None:
-    rows: list[Row] = [{"loss": 1}, {"loss": 1, "calls/a": 2, "calls/b": 3}]
+    counts = {"calls/a": 2, "calls/b": 3, "samples/a": 20, "samples/b": 30}
+    rows: list[Row] = [{"loss": 1}, {"loss": 1, **counts}]
     made(tmp_path / "toy/bome/a", rows, {}, 0)
     (one,) = compared(tmp_path).groups
     assert one.band.mean["calls"].tolist() == [0, 5]
+    assert one.band.mean["samples"].tolist() == [0, 50]
+    assert one.runs[0].last["samples"] == 50
+    assert bands.last_value(one.runs[0], "samples/c") == 0
     assert bands.last_value(one.runs[0], "calls/c") == 0
     assert one.runs[0].last["calls"] == 5
 

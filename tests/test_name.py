@@ -35,7 +35,8 @@ ROOT = Path(__file__).parent.parent
 def config(**changed: Any) -> dict[str, Any]:
     """A complete one; `changed` is of its part run, or seed, task and algorithm."""
     run = {
-        "steps": 10, "every": 2, "seconds": None, "cpu_seconds": None, "until": None,
+        "steps": 10, "every": 2, "seconds": None, "cpu_seconds": None, "calls": None,
+        "samples": None, "until": None,
         "target": None, "dtype": "float32", "device": "cpu", "threads": 2, "compile": False,
         "lanes_gb": 4.0, "checkpoint": 10.0, "force": False, "retry_failed": False, "root": "runs",
     }  # fmt: skip
@@ -69,8 +70,9 @@ def test_a_name_is_of_what_determines_the_result() -> None:
 
 TASK, BOME = "tasks.toy.toy_coreset", "algorithms.bilevel.bome.bome"
 OTHER: list[dict[str, Any]] = [
-    {"steps": 11}, {"every": 3}, {"seconds": 1.0}, {"cpu_seconds": 1.0}, {"until": "loss"},
-    {"target": 0.5}, {"dtype": "float64"}, {"seed": 1},
+    {"steps": 11}, {"every": 3}, {"seconds": 1.0}, {"cpu_seconds": 1.0},
+    {"calls": 7}, {"samples": 7}, {"until": "loss"}, {"target": 0.5}, {"dtype": "float64"},
+    {"seed": 1},
     {"task": {"_target_": TASK, "variant": "paper"}},
     {"algorithm": {"_target_": BOME, "eta": 0.5}},
     {"algorithm": {"_target_": BOME, "eta": 0.25, "T": 1}},

@@ -19,6 +19,7 @@ import bench.core.loop
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw, generator
 from bench.core.fit import check_inside
+from bench.core.limits import Limits
 from bench.core.loop import (
     Diverged,
     Standing,
@@ -91,9 +92,8 @@ class Driven:
         every: int,
         spends: Callable[[int], tuple[float, float]] | None = None,
         start: Standing | None = None,
-        seconds: float | None = None,
-        cpu_seconds: float | None = None,
         until: tuple[str, float] | None = None,
+        **limits: Any,
     ):
         self.asked: list[tuple[int, int]] = []  # from which step, how many
         self.said: list[tuple[str, Any]] = []  # rows and pauses, in order
@@ -105,8 +105,7 @@ class Driven:
             start is None,
             steps,
             every,
-            seconds,
-            cpu_seconds,
+            Limits(**limits),
             until,
             self.measured,
             self.paused,
@@ -199,16 +198,40 @@ def test_times_add_up_and_stand_in_the_rows() -> None:
     ],
 )
 def test_a_budget_of_time_ends_a_run_with_a_row(limits: dict[str, float], end: int) -> None:
-    driven = Driven(counting(), 8, 5, even(0.25, 0.5), **limits)  # type: ignore[arg-type]
+    driven = Driven(counting(), 8, 5, even(0.25, 0.5), **limits)
     assert driven.end.step == end
     assert driven.at == [0, *([5] if end > 5 else []), end]
     assert driven.pauses[-1] == end
 
 
+@pytest.mark.parametrize(
+    ("limits", "end"),
+    [
+        ({"calls": 9}, 3),  # 3 a step
+        ({"calls": 10}, 4),
+        ({"samples": 103}, 2),  # 50 in the first step, and 3 more in each that follows
+        ({"samples": 104}, 3),
+        ({"calls": 9, "samples": 50}, 1),
+        ({"calls": 99, "samples": 999}, 8),
+    ],
+)
+def test_a_budget_of_counts_ends_a_run_at_the_first_step_that_has_used_it(
+    limits: dict[str, int], end: int
+) -> None:
+    """However fast steps are, as it is asked for after each."""
+    for spends in (None, even(0.25, 0.5)):
+        driven = Driven(counting(), 8, 5, spends, **limits)
+        assert driven.end.step == end
+        assert driven.at == [0, *([5] if end > 5 else []), end]
+        assert {many for _, many in driven.asked} == {1}
+    assert {many for _, many in Driven(counting(), 8, 5).asked} > {1}
+
+
 def test_a_run_that_has_spent_its_time_or_steps_takes_none() -> None:
     s = first(counting(), COUNTS, 0)._replace(step=3, seconds=1.0, cpu_seconds=2.0)
-    for limits in ({"seconds": 1.0}, {"cpu_seconds": 2.0}):
-        driven = Driven(counting(), 8, 5, start=s, **limits)  # type: ignore[arg-type]
+    s = s._replace(calls=Counter(value_f=3), samples=Counter(value_f=2, value_g=5))
+    for limits in ({"seconds": 1.0}, {"cpu_seconds": 2.0}, {"calls": 3}, {"samples": 7}):
+        driven = Driven(counting(), 8, 5, start=s, **limits)
         assert (driven.asked, driven.said, driven.end) == ([], [], s)
     assert Driven(counting(), 3, 5, start=s).said == []
     on = Driven(counting(), 8, 5, even(0.25, 0.5), start=s, seconds=1.1)
@@ -519,7 +542,8 @@ def test_what_is_selected_is_measured_of_the_best_and_the_last_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{}, {"seconds": 0.5}, {"cpu_seconds": 1.0}, {"until": ("height", 95.0)}]
+    "limits",
+    [{}, {"seconds": 0.5}, {"cpu_seconds": 1.0}, {"calls": 5}, {"until": ("height", 95.0)}],
 )
 def test_the_selected_is_told_once_whatever_ends_the_run(limits: dict[str, Any]) -> None:
     task = replace(
@@ -668,7 +692,7 @@ def test_only_steps_are_timed_and_without_what_is_none_of_theirs(
 
 @pytest.mark.parametrize(("limit", "end"), [({"seconds": 3.0}, 3), ({"cpu_seconds": 4.0}, 2)])
 def test_a_runs_own_budgets(
-    limit: dict[str, float], end: int, monkeypatch: pytest.MonkeyPatch
+    limit: dict[str, Any], end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
 
@@ -679,8 +703,9 @@ def test_a_runs_own_budgets(
     method = Algorithm(State, ticking)
     rows: list[Row] = []
     found = run(
-        counting(), method, seed=0, steps=100, every=100, on_row=rows.append, now=clock, **limit
-    )  # type: ignore[arg-type]
+        counting(), method, seed=0, steps=100, every=100, limits=Limits(**limit),
+        on_row=rows.append, now=clock,
+    )  # fmt: skip
     assert found.step == rows[-1]["step"] == end
 
 

@@ -257,7 +257,7 @@ def test_when_a_run_is_sent_at_once(
     assert asked == (["https://a.example"] if mode == "auto" and key else [])
     logger.row({"step": 4, "loss": 1.0})
     logger.close(1)
-    assert library.heard == [({"step": 4, "loss": 1.0, "calls_total": 0}, 4), 1]
+    assert library.heard == [({"step": 4, "loss": 1.0, "calls_total": 0, "samples_total": 0}, 4), 1]
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_the_summary_has_what_runs_are_compared_by(monkeypatch: pytest.MonkeyPat
     for step, accuracy, loss in ((0, 0.5, 3.0), (2, 0.75, 2.0), (4, 0.625, float("nan"))):
         logger.row({
             "step": step, "test_accuracy": accuracy, "test_loss": loss, "odd": 1.0,
-            "calls/grad_f": step, "calls/grad_g": 2 * step,
+            "calls/grad_f": step, "calls/grad_g": 2 * step, "samples/grad_f": 64 * step,
         })  # fmt: skip
     logger.end(summary(status="diverged", reason="x", last={"step": 4, "test_accuracy": 0.625}))
     found = library.summary
@@ -449,9 +449,11 @@ def test_the_summary_has_what_runs_are_compared_by(monkeypatch: pytest.MonkeyPat
     assert (found["status"], found["reason"]) == ("diverged", "x")
     assert (found["reference/no_cleaning"], found["peak_memory_mb/process"]) == (0.98765, 1234.5)
     row, step = library.heard[1]
-    assert (step, row["calls_total"]) == (2, 6)
-    assert row["against_seconds/test_accuracy"] == row["against_calls/test_accuracy"] == 0.75
+    assert (step, row["calls_total"], row["samples_total"]) == (2, 6, 128)
+    for axis in ("seconds", "calls", "samples"):
+        assert row[f"against_{axis}/test_accuracy"] == 0.75
     assert ("against_calls/*", "calls_total") in library.axes
+    assert ("against_samples/*", "samples_total") in library.axes
     assert ("against_seconds/*", "seconds") in library.axes
 
 

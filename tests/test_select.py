@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from algorithms.bilevel.itd import itd
+from bench.core.limits import Limits
 from bench.core.loop import Standing, first, run
 from bench.core.task import Best, Selection, Task
 from bench.numerics.descent import gd
@@ -56,8 +57,8 @@ def test_whatever_ends_a_run(seconds: float | None, selecting: Task, measured: l
     rows: list[dict[str, Any]] = []
     until = None if seconds else ("score", 0.1)
     run(
-        selecting, ALGORITHM, seed=0, steps=10, every=2, seconds=seconds, until=until,
-        on_row=rows.append,
+        selecting, ALGORITHM, seed=0, steps=10, every=2, limits=Limits(seconds=seconds),
+        until=until, on_row=rows.append,
     )  # fmt: skip
     assert "kept" in rows[-1]
     assert len(measured) == 1

@@ -391,6 +391,10 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
         call(method="learn2learn"),
         "method=learn2learn: (is for tasks of episodes only|.* is not installed).*",
     ),
+    "box": (
+        call(method="random_search", inner_lr=0.1, x_in=box(0, 1), low=0.0),
+        r"low, high: write the box from which random_search proposes x, such as low=0, high=1",
+    ),
     "diameter": (
         lambda: solve(lambda x: x.sum(), None, zeros(1), None, "fw", x_in=l2_ball(1.0)),
         r"diameter: write the largest distance between two points of x_in, such as 2\.0 for .*",

@@ -283,6 +283,25 @@ def test_only_the_methods_that_lack_a_setting_are_refused(
     assert said.err.startswith("bench: run.evry=1: no such setting; did you mean every?")
 
 
+def test_methods_at_one_cost(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    """Each ends at its first step behind which there are so many samples; a second call makes
+    nothing, and a budget makes another name."""
+    few = [word for word in QUICK if not word.startswith(("task=", "run.steps="))]
+    given = [*few, "task=quadratic", "algorithm=itd,stocbio", "run.steps=1000", "run.samples=9000"]
+    assert main(*given).code == 0
+    ends = {}
+    for file in (tmp_path / "runs" / "quadratic").glob("*/*/summary.json"):
+        last = json.loads(file.read_text())["last"]
+        samples = sum(value for key, value in last.items() if key.startswith("samples/"))
+        assert samples - samples / last["step"] < 9000 <= samples  # each step costs the same
+        ends[file.parent.parent.name] = last["step"]
+    assert ends["itd"] != ends["stocbio"]
+    assert main(*given).code == 0
+    assert statuses(tmp_path) == ["skipped", "skipped"]
+    assert main(*given[:-1], "run.samples=1").code == 0
+    assert statuses(tmp_path) == ["done", "done"]
+
+
 def test_a_forced_run_that_died_is_lost_though_an_older_one_is_done(
     main: Main,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -14,6 +14,7 @@ from bench.core.algorithm import Algorithm, State
 from bench.core.deferred import worked_out
 from bench.core.draw import Draw, generator
 from bench.core.fit import check_fit, checked_state
+from bench.core.limits import NO_LIMITS, Limits
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
@@ -171,8 +172,7 @@ def run(
     seed: int,
     steps: int,
     every: int,
-    seconds: float | None = None,
-    cpu_seconds: float | None = None,
+    limits: Limits = NO_LIMITS,
     until: Until | None = None,
     start: Standing | None = None,
     on_row: Callable[[dict[str, Any]], None] = ignore,
@@ -180,8 +180,8 @@ def run(
     now: Callable[[], float] = time.perf_counter,
     take: Take | None = None,
 ) -> Standing:
-    """Take steps until there are `steps` of them, or until `seconds` of wall time or `cpu_seconds`
-    of CPU time are spent in them. Raises Diverged.
+    """Take steps until there are `steps` of them, or until they reach one of the limits. Raises
+    Diverged.
 
     until: (metric, value); the run ends at the first row whose metric is at most the value. Or a
     function of a row; the run ends at the first for which it returns True. It is asked of each row
@@ -196,9 +196,7 @@ def run(
     """
     take = take or take_plainly(task, algorithm, seed)
     begun = start or first(task, algorithm, seed)
-    going = rounds(
-        task, begun, start is None, steps, every, seconds, cpu_seconds, until, on_row, on_pause
-    )
+    going = rounds(task, begun, start is None, steps, every, limits, until, on_row, on_pause)
     ends: list[Standing] = []
 
     def keep_end(k: int, end: Standing | Diverged) -> None:
@@ -257,8 +255,7 @@ def rounds(
     fresh: bool,
     steps: int,
     every: int,
-    seconds: float | None,
-    cpu_seconds: float | None,
+    limits: Limits,
     until: Until | None,
     on_row: Callable[[dict[str, Any]], None],
     on_pause: Callable[[Standing], None],
@@ -270,18 +267,14 @@ def rounds(
     The other arguments are those of `run`. Raises Diverged as `run` does.
     """
 
-    def out_of_time() -> bool:
-        return (seconds is not None and s.seconds >= seconds) or (
-            cpu_seconds is not None and s.cpu_seconds >= cpu_seconds
-        )
-
     def at_goal(values: dict[str, Any]) -> bool:
         if until is None:
             return False
         return bool(until(values) if callable(until) else values[until[0]] <= until[1])
 
     def at_end() -> bool:
-        return s.step >= steps or out_of_time()
+        spent = Limits(s.seconds, s.cpu_seconds, s.calls.total(), s.samples.total())
+        return s.step >= steps or limits.reached(spent)
 
     if fresh:
         values = watched_row(task, s)
@@ -293,12 +286,13 @@ def rounds(
         return s  # the run had reached its goal, and was stopped before its closing files
     warm_up(task)
     chunk = 1
-    while s.step < steps and not out_of_time():
+    while not at_end():
         target = min(s.step - s.step % every + every, steps)
         if task.ledger is not None:
             often = task.ledger.every
             target = min(target, s.step - s.step % often + often)
-        many = min(chunk, target - s.step) if task.tally is None else 1
+        one_by_one = task.tally is not None or limits.counted
+        many = 1 if one_by_one else min(chunk, target - s.step)
         before = add_to_tally(task, s)
         s, spent, cpu = yield before, many
         s = s._replace(seconds=before.seconds + spent, cpu_seconds=before.cpu_seconds + cpu)

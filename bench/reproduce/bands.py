@@ -19,7 +19,8 @@ from bench.reproduce.statistics import LEVEL, Array
 from bench.runs.history import spread
 
 NOT_FINISHED = "not finished"
-HIDDEN = ("samples/", "info/")  # metrics that the comparison does not show
+HIDDEN = "info/"  # metrics that the comparison does not show
+TOTALS = ("calls", "samples")  # of all kinds of calls of the oracle together
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,12 @@ def measure_run(run: FoundRun, wanted: set[int]) -> MeasuredRun | None:
     summary = run.folder.summary() or {}
     last = {**rows[-1], **summary.get("last", {})}
     names = [name for name in last if name != "digest" and not name.startswith(HIDDEN)]
-    if any(name.startswith("calls/") for name in names):
-        names.append("calls")
     own = [name for name in names if "/" not in name and not name.endswith("seconds")]
+    names += [t for t in TOTALS if t not in last and any(n.startswith(f"{t}/") for n in names)]
     return MeasuredRun(
         run,
         summary.get("status", NOT_FINISHED),
-        summary.get("metric", own[1] if len(own) > 1 and own[1] != "calls" else "step"),
+        summary.get("metric", own[1] if len(own) > 1 else "step"),
         {name: finite_or_none(metric_value(last, name)) for name in names},
         summary.get("references", {}),
         columns_of(rows, names),
@@ -120,14 +120,20 @@ def columns_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
     """The values of metrics in rows; nan where one is not finite or not there."""
     found = {}
     for name in names:
-        absent = 0.0 if name.startswith("calls/") else None
+        absent = 0.0 if is_count(name) else None
         values = np.array([row.get(name, absent) for row in rows], dtype=np.float64)
         values[np.abs(values) > LARGEST] = np.nan
         found[name] = values
-    if "calls" in found:
-        counts = [values for name, values in found.items() if name.startswith("calls/")]
-        found["calls"] = np.sum(counts, axis=0)
+    for total in TOTALS:
+        counts = [values for name, values in found.items() if name.startswith(f"{total}/")]
+        if counts and not any(total in row for row in rows):
+            found[total] = np.sum(counts, axis=0)
     return found
+
+
+def is_count(name: str) -> bool:
+    """Whether a metric counts calls of one kind, or their samples: those not made are 0."""
+    return name.startswith(("calls/", "samples/"))
 
 
 def finite_or_none(value: float | None) -> float | None:
@@ -137,7 +143,7 @@ def finite_or_none(value: float | None) -> float | None:
 
 def last_value(run: MeasuredRun, metric: str) -> float | None:
     """A metric at the end of a run; None if it is not finite or not there. Calls not made are 0."""
-    return run.last.get(metric, 0.0 if metric.startswith("calls/") else None)
+    return run.last.get(metric, 0.0 if is_count(metric) else None)
 
 
 def counted(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:

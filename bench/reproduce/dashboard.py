@@ -202,7 +202,7 @@ def page_data(found: Comparison, book: Book) -> dict[str, Any]:
 
 def is_axis(name: str) -> bool:
     """Whether curves can be drawn against a metric: it grows with every step."""
-    return name in ("step", "seconds", "cpu_seconds", "calls") or name.startswith("calls/")
+    return name in ("step", "seconds", "cpu_seconds", *bands.TOTALS) or bands.is_count(name)
 
 
 def is_percent(name: str, found: Comparison, book: Book) -> bool:

@@ -156,11 +156,11 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     """The value of a metric in a row of a history or in a summary's last values.
 
     Infinite if the value was not finite (the file then has null) or has no square, None if the row
-    does not have the metric. A count that the row does not have is 0; "calls" is the sum of all
-    oracle calls.
+    does not have the metric. A count that the row does not have is 0; "calls" and "samples" are
+    the sums of all kinds of calls.
     """
-    if metric == "calls" and metric not in row:  # histories of records keep the sum itself
-        counts = [v for key, v in row.items() if key.startswith("calls/")]
+    if metric in ("calls", "samples") and metric not in row:  # histories of records keep the sum
+        counts = [v for key, v in row.items() if key.startswith(f"{metric}/")]
         return float("inf") if None in counts else float(sum(counts))
     if metric not in row:
         return 0.0 if metric.startswith(("calls/", "samples/")) else None

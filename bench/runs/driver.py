@@ -10,6 +10,7 @@ import torch
 
 from bench.compiled.symbols import At, NoGraph
 from bench.core.algorithm import Algorithm
+from bench.core.limits import Limits
 from bench.core.loop import (
     Diverged,
     Standing,
@@ -217,6 +218,7 @@ def drive(
                 if recording.screen:
                     bars.enter_context(recording.screen)
             stop.raise_if_asked()
+            limits = Limits(*(settings[key] for key in Limits._fields))
             asking = {
                 k: rounds(
                     run.task,
@@ -224,8 +226,7 @@ def drive(
                     run.fresh,
                     settings["steps"],
                     settings["every"],
-                    settings["seconds"],
-                    settings["cpu_seconds"],
+                    limits,
                     run.until,
                     recordings[k].add_row,
                     recordings[k].note_standing,

@@ -54,6 +54,8 @@ RUN_SETTINGS: dict[str, Any] = {
     "every": (Count, ...),
     "seconds": (Positive | None, None),
     "cpu_seconds": (Positive | None, None),
+    "calls": (Count | None, None),
+    "samples": (Count | None, None),
     "until": (str | None, None),
     "target": (Finite | None, None),
     "device": (Literal["auto", "cpu", "cuda"], "auto"),

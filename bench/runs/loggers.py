@@ -17,7 +17,8 @@ from bench.core.settings import BadSetting
 from bench.runs.better import Best, better_values, keep_best
 
 CALLS = "calls_total"  # of the oracle, whatever they were for
-AGAINST_SECONDS, AGAINST_CALLS = "against_seconds/", "against_calls/"
+SAMPLES = "samples_total"  # of these calls
+AGAINST = {"seconds": "against_seconds/", CALLS: "against_calls/", SAMPLES: "against_samples/"}
 MOST_TAG = 64  # characters that W&B takes
 ENVIRONMENT = {  # the summary's name of each part of a run's environment
     "version": "version",
@@ -166,19 +167,22 @@ def wandb(
 
 
 def define_axes(run: Any) -> None:
-    """Let W&B draw the watched metric against seconds and against all calls of the oracle too."""
-    for axis in ("step", "seconds", "cpu_seconds", CALLS):
+    """Let W&B draw the watched metric against seconds, and against all calls of the oracle and
+    their samples too."""
+    for axis in ("step", "cpu_seconds", *AGAINST):
         run.define_metric(axis)
-    run.define_metric(f"{AGAINST_SECONDS}*", step_metric="seconds")
-    run.define_metric(f"{AGAINST_CALLS}*", step_metric=CALLS)
+    for axis, prefix in AGAINST.items():
+        run.define_metric(f"{prefix}*", step_metric=axis)
 
 
 def with_axes(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """A row as W&B gets it: with the sum of all calls, and the watched metric for the two axes."""
+    """A row as W&B gets it: with the sums of calls and samples, and the watched metric for each
+    axis."""
     found = {key: value for key, value in row.items() if value is not None}
-    found[CALLS] = sum(value for key, value in row.items() if key.startswith("calls/"))
+    for total, counts in ((CALLS, "calls/"), (SAMPLES, "samples/")):
+        found[total] = sum(value for key, value in row.items() if key.startswith(counts))
     if metric in found:
-        found |= {f"{axis}{metric}": found[metric] for axis in (AGAINST_SECONDS, AGAINST_CALLS)}
+        found |= {f"{prefix}{metric}": found[metric] for prefix in AGAINST.values()}
     return found
 
 

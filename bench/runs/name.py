@@ -19,7 +19,7 @@ Version = Callable[[Callable[..., Any]], int]
 # The settings of the group `run` that determine the result: those that always do, and those that do
 # where they are not null.
 ALWAYS = ("steps", "every", "dtype")
-OPTIONAL = ("seconds", "cpu_seconds", "until", "target")
+OPTIONAL = ("seconds", "cpu_seconds", "calls", "samples", "until", "target")
 
 
 def name(config: Mapping[str, Any], version: Version = version_of) -> str:

@@ -10,6 +10,7 @@ import torch
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
 from bench.core.fit import check_inside, check_kind
+from bench.core.limits import Limits
 from bench.core.loop import Standing, first, row
 from bench.core.settings import BadSetting, build, expand, unknown_setting
 from bench.core.task import Context, Task
@@ -161,7 +162,7 @@ def is_compiled(run: dict[str, Any]) -> bool:
     """
     if run["compile"] != "auto":
         return bool(run["compile"])
-    ends_early = any(run[key] is not None for key in ("seconds", "cpu_seconds", "until"))
+    ends_early = any(run[key] is not None for key in (*Limits._fields, "until"))
     return run["steps"] >= LONG and not ends_early
 
 

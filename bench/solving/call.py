@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bench.core.algorithm import Algorithm, Moment
 from bench.core.draw import Draw, generator
+from bench.core.limits import Limits
 from bench.core.loop import Diverged, Standing, run
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
@@ -113,6 +114,11 @@ def solve(
             "diameter: write the largest distance between two points of x_in, such as 2.0 for "
             "bench.l2_ball(1.0)"
         )
+    if x_in is not None and {"low", "high"} & (whole.keys() - settings.keys()):
+        raise BadSetting(
+            f"low, high: write the box from which {name} proposes x, such as low=0, high=1 for "
+            "bench.box(0, 1)"
+        )
     if settings.get("batch") is not None and upper_data is None and lower_data is None:
         raise BadSetting(f"batch={settings['batch']}: there are no data; leave it out")
     if after is not None:
@@ -162,7 +168,8 @@ def solve(
     with screen:
         try:
             end = run(
-                posed.task, algorithm, seed=seed, steps=steps, every=every, seconds=seconds,
+                posed.task, algorithm, seed=seed, steps=steps, every=every,
+                limits=Limits(seconds=seconds),
                 until=None if stop is None else is_over, start=begun, on_row=add_row, on_pause=note,
                 now=clock(posed.x.start.device),
             )  # fmt: skip

@@ -46,6 +46,7 @@ class Row(NamedTuple):
     values: tuple[float, ...]  # of the metric, one for each run that is done
     seconds: float
     calls: float
+    samples: float
 
     @property
     def mean(self) -> float:
@@ -154,7 +155,8 @@ def row_of(own: Sequence[Made], ends: Mapping[Path, Mapping[str, Any]], metric: 
         len(own),
         tuple(last[metric] for last in done),
         mean_of([last.get("seconds", math.nan) for last in done]),
-        mean_of([calls_of(last) for last in done]),
+        mean_of([total_of(last, "calls") for last in done]),
+        mean_of([total_of(last, "samples") for last in done]),
     )
 
 
@@ -163,9 +165,9 @@ def mean_of(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else math.nan
 
 
-def calls_of(row: Mapping[str, Any]) -> int:
-    """All calls of the oracle together."""
-    return sum(value for key, value in row.items() if key.startswith("calls/"))
+def total_of(row: Mapping[str, Any], counts: str) -> int:
+    """All calls of the oracle together, or all samples of these calls."""
+    return sum(value for key, value in row.items() if key.startswith(f"{counts}/"))
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
@@ -174,6 +176,11 @@ def mean_and_deviation(values: Sequence[float]) -> str:
         return "-"
     mean = f"{statistics.fmean(values):.4g}"
     return f"{mean} ± {statistics.stdev(values):.2g}" if len(values) > 1 else mean
+
+
+def count_cell(count: float) -> str:
+    """A mean count, or a dash where there is none."""
+    return "-" if math.isnan(count) else f"{count:,.0f}"
 
 
 def print_closing(
@@ -206,7 +213,9 @@ def table_of(kind: Kind, rows: Sequence[Row]) -> Table:
     keys = short_keys(dict.fromkeys(key for row in rows for key in row.settings))
     for word in keys.values():
         table.add_column(word)
-    for word in ("runs", metric, "seconds", "calls"):
+    # without data each call counts as a sample, which would say the same twice
+    sampled = any(row.samples not in (row.calls, 0) for row in rows if row.values)
+    for word in ("runs", metric, "seconds", "calls", *(["samples"] if sampled else [])):
         table.add_column(word, justify="right")
     for row in rows:
         done = len(row.values)
@@ -215,6 +224,6 @@ def table_of(kind: Kind, rows: Sequence[Row]) -> Table:
             str(done) if done == row.runs else f"{done} of {row.runs}",
             mean_and_deviation(row.values),
             "-" if math.isnan(row.seconds) else f"{row.seconds:.3g}",
-            "-" if math.isnan(row.calls) else f"{row.calls:,.0f}",
+            *(count_cell(n) for n in ([row.calls, row.samples] if sampled else [row.calls])),
         )
     return table

@@ -128,7 +128,7 @@ function spentToTarget(group) {
   const runs = membersOf[group].filter((run) => single.has(run));
   if (text === "" || Number.isNaN(Number(text)) || !runs.length) return null;
   const target = Number(text) / factor(metric());
-  const spent = { of: runs.length, seconds: [], calls: [], reached: 0 };
+  const spent = { of: runs.length, seconds: [], calls: [], samples: [], reached: 0 };
   for (const run of runs) {
     const values = column(run, metric());
     if (!values) continue;
@@ -137,7 +137,7 @@ function spentToTarget(group) {
     const i = values.findIndex((value) => value !== null && (up ? value >= target : value <= target));
     if (i < 0) continue;
     spent.reached += 1;
-    for (const name of ["seconds", "calls"]) {
+    for (const name of ["seconds", "calls", "samples"]) {
       const value = column(run, name)?.[i];
       if (value !== null && value !== undefined) spent[name].push(value);
     }

@@ -46,6 +46,8 @@ function methodColumns() {
     return found.length ? plusMinus(mean(found), deviation(found)) : "–";
   }];
   const end = (name) => [(g) => meanAtEnd(g, name), (g) => plain(meanAtEnd(g, name))];
+  // without data each call counts as a sample, which would say the same twice
+  const sampled = data.groups.some((_, g) => meanAtEnd(g, "samples") !== meanAtEnd(g, "calls"));
   const all = problem() < 0 && data.problems.length > 1;
   return [
     ["rank", (g) => rankOf(g), (g) => rankOf(g) ?? "–"],
@@ -57,8 +59,10 @@ function methodColumns() {
     ["to the best", (g) => data.ends[metric()].differences[g]?.[0] ?? null, differenceText],
     ["seconds", ...end("seconds")],
     ["calls", ...end("calls")],
+    ...(sampled ? [["samples", ...end("samples")]] : []),
     ["seconds to target", ...costs("seconds")],
     ["calls to target", ...costs("calls")],
+    ...(sampled ? [["samples to target", ...costs("samples")]] : []),
     ["reached it", (g) => toTarget(g)?.reached ?? null, (g) => (toTarget(g) ? `${toTarget(g).reached} of ${toTarget(g).of}` : "–")],
   ];
 }
