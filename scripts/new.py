@@ -5,7 +5,8 @@
     uv run python scripts/new.py algorithm NAME --package DIR
 
 The files go into this repository, or into the package of your own below DIR, which is made if it is
-not there. Nothing that exists is written over.
+not there. Nothing that exists is written over. What a new task measures is added to the table of
+metrics, conf/paper/metrics.yaml, so that runs and pages know which values are better.
 """
 
 import argparse
@@ -63,12 +64,16 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             place, first = place_outside(given.package.expanduser(), given.name)
             files = first | files_of(given.kind, given.name, place)
+        added = {} if given.kind == "algorithm" else longer_table(given.name, place)
         write_all(files)
+        for table, text in added.items():
+            table.parent.mkdir(parents=True, exist_ok=True)
+            table.write_text(text, encoding="utf-8")
     except Refused as refused:
         parser.error(str(refused))
     except OSError as error:
         parser.error(f"cannot write {error.filename}: {error.strerror}")
-    for file in files:
+    for file in files | added:
         print(file)
     print(next_steps(given.kind, given.name, given.package, place))
     return 0
@@ -143,7 +148,7 @@ def files_of(kind: str, name: str, place: Place) -> dict[Path, str]:
 
 def filled(template: str, words: Mapping[str, str]) -> str:
     """A template in which each of these words stands for its value."""
-    text = (TEMPLATES / f"{template}.txt").read_text()
+    text = (TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")
     for word, value in words.items():
         text = re.sub(rf"\b{word}\b", value, text)
     return re.sub(r"(^from .*\n)+", sort_lines, text, flags=re.M)
@@ -161,7 +166,22 @@ def write_all(files: Mapping[Path, str]) -> None:
             raise Refused(f"{file} is there already: remove it, or choose another name")
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
+
+
+def longer_table(name: str, place: Place) -> dict[Path, str]:
+    """The table of metrics, which need not be there yet, with what a task measures at its end.
+
+    Raises Refused if the table is no text.
+    """
+    table = place.conf / "paper" / "metrics.yaml"
+    try:
+        before = table.read_text(encoding="utf-8") if table.is_file() else ""
+    except UnicodeDecodeError as error:
+        raise Refused(f"{table}: {error}") from None
+    if before and not before.endswith("\n"):
+        before += "\n"
+    return {table: before + filled("metrics.yaml", {"NAME": name})}
 
 
 def next_steps(kind: str, name: str, project: Path | None, place: Place) -> str:

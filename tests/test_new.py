@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scripts import new
 from tests.conftest import ROOT
@@ -55,6 +56,10 @@ def test_a_method_and_a_task_in_this_repository(copy: Path) -> None:
     assert new.main(["task", "my_task"]) == 0
     assert (copy / "algorithms" / "bilevel" / "my_method.py").is_file()
     assert (copy / "conf" / "task" / "my_task.yaml").is_file()
+    ours = (ROOT / "conf" / "paper" / "metrics.yaml").read_text()
+    table = (copy / "conf" / "paper" / "metrics.yaml").read_text()
+    assert table.startswith(ours)
+    assert set(yaml.safe_load(table)) - set(yaml.safe_load(ours)) == {"my_task"}
     is_clean(copy)
     pytest_passes(copy, copy)
 
@@ -82,6 +87,10 @@ def test_a_method_and_a_task_in_a_package(
     said = main("task=my_task", "algorithm=my_method", "run.steps=20", "run.every=10")
     assert said.code == 0, said
     assert "my_task/my_method/" in said.out
+    assert re.search(r"^ objective .* lower *$", said.out, re.M)
+    assert new.main(["task", "my_other_task", "--package", str(lab)]) == 0
+    table = (lab / "src" / "my_lab" / "conf" / "paper" / "metrics.yaml").read_text()
+    assert list(yaml.safe_load(table)) == ["my_task", "my_other_task"]
     with pytest.raises(SystemExit):
         new.main(["task", "my_task", "--package", str(lab.parent / "another")])
     assert "package my_lab (BENCH_PACKAGES) has task=my_task" in capsys.readouterr().err
