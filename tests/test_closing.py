@@ -144,6 +144,28 @@ def test_samples_are_told_where_calls_have_more_than_one(
         assert second.split()[-2 - len(told) :] == ["-"] * (2 + len(told))
 
 
+@pytest.mark.parametrize(
+    ("values", "same"),
+    [
+        ({"a": [3.0, 3.0], "b": [2.0, 2.0]}, True),
+        ({"a": [3.0, 3.0], "b": [2.0]}, True),
+        ({"a": [3.0, 3.0], "b": [2.0, 2.1]}, False),
+        ({"a": [3.0], "b": [3.0]}, False),
+    ],
+)
+def test_seeds_that_change_nothing_are_told(
+    values: dict[str, list[float]], same: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        made(tmp_path, value, lr=lr, seed=seed)
+        for lr, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+    print_closing(runs, tmp_path)
+    said = capsys.readouterr().out
+    assert ("all seeds came to the same values" in said) == same
+
+
 def test_nine_runs_end_in_a_table_and_a_command(main: Main, tmp_path: Path) -> None:  # noqa: F811
     said = main(
         "-m", "hydra/launcher=here", "task=quadratic", "algorithm=itd,bome,aid_cg", "seed=0,1,2",

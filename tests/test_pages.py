@@ -298,6 +298,7 @@ def test_what_is_compared_can_be_chosen(opened: Open, compared: Path) -> None:
     page.uncheck("#single")
     page.fill("#having", "t 9")
     assert page.locator("#methods td.name").all_inner_texts() == ["BOME, T 9"]
+    assert "All seeds came to the same values" not in page.inner_text("#notes")
     page.fill("#having", "")
     page.locator("#legend button", has_text="itd").click()
     assert page.locator("#legend button[aria-pressed=false]").count() == 1
@@ -313,6 +314,18 @@ def test_what_is_compared_can_be_chosen(opened: Open, compared: Path) -> None:
     assert losses == ["4", "14", "24"]
     page.click("#difference summary")
     assert "algorithm.T" in page.inner_text("#difference")
+
+
+def test_seeds_that_change_nothing_are_told(opened: Open, tmp_path: Path) -> None:
+    """Of the metric that is compared, and not where it is what a run costs."""
+    for method, end in {"itd": 2.0, "bome": 1.0}.items():
+        for seed in (0, 1):
+            made_by_hand(tmp_path / f"runs/toy/{method}/{seed}", losses(end), {}, seed)
+    page = opened(dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "page")[0], 800)
+    settle(page, 1)
+    assert "All seeds came to the same values" in page.inner_text("#notes")
+    page.select_option("#metric", "step")
+    assert "All seeds came to the same values" not in page.inner_text("#notes")
 
 
 def test_what_is_shown_is_saved(opened: Open, compared: Path) -> None:

@@ -198,10 +198,21 @@ def print_closing(
     console = Console(soft_wrap=True, markup=False, highlight=False)
     for kind, rows in tables.items():
         console.print(table_of(kind, rows[:most]))
+        if seeds_change_nothing(rows):
+            console.print(
+                "all seeds came to the same values: where a seed changes nothing, runs are no "
+                "repetitions"
+            )
         if len(rows) > most:
             console.print(f"... and {len(rows) - most} more")
     if tables:
         console.print(f"curves with bands: reproduce compare {folder}")
+
+
+def seeds_change_nothing(rows: Sequence[Row]) -> bool:
+    """Whether rows have several runs, and those of each row came to the very same value."""
+    repeated = [row.values for row in rows if len(row.values) > 1]
+    return bool(repeated) and all(len(set(values)) == 1 for values in repeated)
 
 
 def table_of(kind: Kind, rows: Sequence[Row]) -> Table:

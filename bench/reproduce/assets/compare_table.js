@@ -132,9 +132,12 @@ function drawMethods() {
   const { better } = data.metrics[metric()];
   const way = better === "neither" ? "nothing says which values are better" : `${better} is better`;
   const some = groups.some((group) => "done" in data.groups[group].states && "diverged" in data.groups[group].states);
+  const repeated = groups.filter((group) => data.groups[group].n > 1 && endOf(group));
+  const same = !data.axes.includes(metric()) && repeated.length > 0 && repeated.every((group) => endOf(group)[1] === 0);
   at("notes").textContent = `${data.metrics[metric()].label}: ${way}. Means are over the runs that are done${
     some ? ", and a method of which some diverged comes after those of which none did" : ""}; to the best: the difference of
-    means with its 95% interval, paired over seeds. To the target: at the first of the rows kept here that reaches it.`;
+    means with its 95% interval, paired over seeds. To the target: at the first of the rows kept here that reaches it.${
+    same ? " All seeds came to the same values: where a seed changes nothing, runs are no repetitions." : ""}`;
 }
 
 // --- methods by problems
