@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -92,18 +93,24 @@ def compose_sweep(compose: Callable[..., DictConfig], overrides: Sequence[str]) 
     is composed with all overrides.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    swept = tuple(each.package or each.key_or_group for each in parsed if each.is_sweep_override())
+    swept = tuple(place_of(each) for each in parsed if each.is_sweep_override())
     everything = "experiment" in swept  # its files choose other groups
     shared = [
         each.input_line or ""
         for each in parsed
         if each.is_sweep_override()
         or each.is_hydra_override()
-        or not (everything or within(each.key_or_group, swept))
+        or place_of(each) == "run.root"  # where the sweep's own folder is
+        or not (everything or within(place_of(each), swept))
     ]
     cfg = compose(overrides=shared)
     cfg.hydra.overrides.task = [each.input_line for each in parsed if not each.is_hydra_override()]
     return cfg
+
+
+def place_of(override: Override) -> str:
+    """Where in a configuration an override of a value or a choice of a group has its effect."""
+    return override.package or override.key_or_group.replace("/", ".")
 
 
 def own_variable(name: str, *default: Any) -> Any:

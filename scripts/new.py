@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 sys.path.insert(0, str(ROOT))
@@ -81,7 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def check_name(kind: str, name: str) -> None:
     """Raise Refused unless this can be the name of a new module, function and choice."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name == "conf":
+    taken = name in ("conf", "any")  # a folder, and what the table of metrics has of every task
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or taken:
         raise Refused(f"{name}: write small letters, digits and underscores, as in my_method")
     there = [("this suite", named_by(ROOT / "conf", PACKAGES))]
     there += [(other.shown, named_by(other.conf, (other.name,))) for other in listed().packages]
@@ -172,13 +175,17 @@ def write_all(files: Mapping[Path, str]) -> None:
 def longer_table(name: str, place: Place) -> dict[Path, str]:
     """The table of metrics, which need not be there yet, with what a task measures at its end.
 
-    Raises Refused if the table is no text.
+    Empty where the table has the task already, as one that was removed. Raises Refused if it is no
+    table.
     """
     table = place.conf / "paper" / "metrics.yaml"
     try:
         before = table.read_text(encoding="utf-8") if table.is_file() else ""
-    except UnicodeDecodeError as error:
-        raise Refused(f"{table}: {error}") from None
+        there = yaml.safe_load(before) or {}
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Refused(f"{table}: {' '.join(str(error).split())}") from None
+    if name in there:
+        return {}
     if before and not before.endswith("\n"):
         before += "\n"
     return {table: before + filled("metrics.yaml", {"NAME": name})}

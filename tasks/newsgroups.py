@@ -267,8 +267,11 @@ def with_dense_features(split: DocumentSplit, p: int) -> DocumentSplit:
         )
 
     def dense(part: Documents) -> Documents:
-        unit = torch.eye(p).to(split.train.features.tensors()[-1])
-        return Documents(Dense(part.features.times(unit)), part.labels)
+        offsets, columns, values = part.features.tensors()
+        row_of = torch.repeat_interleave(offsets.diff())
+        matrix = values.new_zeros(len(part.labels), p)
+        matrix.index_put_((row_of, columns.long()), values, accumulate=True)
+        return Documents(Dense(matrix), part.labels)
 
     val2 = None if split.val2 is None else dense(split.val2)
     return DocumentSplit(dense(split.train), dense(split.val), val2, dense(split.test))

@@ -228,6 +228,16 @@ def test_a_curve_is_the_mean_with_its_interval_as_far_as_all_runs_go(tmp_path: P
     assert (end.low, end.high) == pytest.approx(statistics.student_interval([1, 4, 0], 0.95))
 
 
+def test_equal_values_have_no_deviation(tmp_path: Path) -> None:
+    """NumPy's of three times .1 is not 0."""
+    for seed in range(3):
+        made(tmp_path / f"toy/bome/{seed}", losses(0.1), {}, seed)
+    (one,) = compared(tmp_path).groups
+    end = bands.find_end(one.counted, "loss")
+    assert end is not None
+    assert (end.sd, end.n) == (0.0, 3)
+
+
 def test_means_are_over_runs_that_are_done(tmp_path: Path) -> None:
     made(tmp_path / "toy/bome/a", losses(4, 2), {}, 0)
     made(tmp_path / "toy/bome/b", losses(4, None), {"status": "diverged"}, 1)

@@ -163,6 +163,17 @@ def entry_of(league: League, method: str) -> entries.Entry:
     return found[method]
 
 
+@pytest.mark.parametrize("own", ["PACKAGED", "CLONED"])
+def test_the_projects_entries_are_read_where_there_are_none(
+    own: str, entered: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = entries.read_entries("tiny", entered.results)
+    monkeypatch.chdir(tmp_path)
+    assert entries.read_entries("tiny", entries.RESULTS) == []
+    monkeypatch.setattr(entries, own, entered.results)
+    assert entries.read_entries("tiny", entries.RESULTS) == found != []
+
+
 def test_a_target_is_a_share_of_the_way_from_the_start_to_the_reference(league: League) -> None:
     found = league.targets.tasks["easy"].seeds["0"]
     assert found.best is not None

@@ -91,6 +91,10 @@ def test_a_method_and_a_task_in_a_package(
     assert new.main(["task", "my_other_task", "--package", str(lab)]) == 0
     table = (lab / "src" / "my_lab" / "conf" / "paper" / "metrics.yaml").read_text()
     assert list(yaml.safe_load(table)) == ["my_task", "my_other_task"]
+    for file in list(lab.rglob("*my_other_task*")):
+        file.unlink()
+    assert new.main(["task", "my_other_task", "--package", str(lab)]) == 0
+    assert (lab / "src" / "my_lab" / "conf" / "paper" / "metrics.yaml").read_text() == table
     with pytest.raises(SystemExit):
         new.main(["task", "my_task", "--package", str(lab.parent / "another")])
     assert "package my_lab (BENCH_PACKAGES) has task=my_task" in capsys.readouterr().err
@@ -103,6 +107,7 @@ REFUSED = {
     "a dash": (["task", "my-task"], "write small letters"),
     "a path": (["task", "../x"], "write small letters"),
     "a keyword": (["algorithm", "lambda"], "write small letters"),
+    "what every task has": (["task", "any"], "write small letters"),
     "the folder of yamls": (["algorithm", "conf"], "write small letters"),
     "a task of ours": (["task", "trees"], "this suite has task=trees"),
     "a method of ours": (["algorithm", "bome"], "this suite has algorithm=bome"),

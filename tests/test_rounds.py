@@ -18,7 +18,7 @@ from torch import Tensor
 import bench.core.loop
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw, generator
-from bench.core.fit import check_inside
+from bench.core.fit import check_inside, is_minimax
 from bench.core.limits import Limits
 from bench.core.loop import (
     Diverged,
@@ -740,3 +740,15 @@ def test_rows_of_a_standing_without_info() -> None:
     assert list(row(counting(), s)) == [
         "step", "seconds", "cpu_seconds", "height", "other", "calls/grad_f", "calls/lmo",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [None, 3, (1, 2)])
+def test_a_game_is_asked_of_a_task_whose_g_has_other_data(batch: Any) -> None:
+    """Whatever its g makes of f's batch is no error of the method's."""
+
+    def g(x: Tensor, y: Tensor, batch: Any) -> Tensor:
+        a, b, c = batch
+        return y.sum() * (a + b + c)
+
+    task = replace(counting(), lower=g, data=replace(counting().data, draw_upper=lambda *_: batch))
+    assert not is_minimax(task, *pair(0.0, 1.0))

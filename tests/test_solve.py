@@ -355,6 +355,12 @@ def test_a_method_of_ones_own() -> None:
     found = solve(upper, lower, zeros(1), zeros(1), alternating, steps=200, size=0.2, rule=gd())
     assert float(found.x) == pytest.approx(BEST, abs=1e-4)
     assert found.method == "alternating"
+
+    def diametral(diameter: Positive = 2.0, low: Positive = 0.5) -> Algorithm:
+        return alternating(diameter * low)
+
+    kept = solve(upper, lower, zeros(1), zeros(1), diametral, steps=2, x_in=box(-9, 9))
+    assert kept.settings == {"diameter": 2.0, "low": 0.5}  # its defaults are its own affair
     assert found.settings == {"size": 0.2}
     assert found.hypergradient_norm is None
     with pytest.raises(BadSetting, match=r"^size=-1: input should be greater than 0"):

@@ -302,6 +302,20 @@ def test_methods_at_one_cost(main: Main, tmp_path: Path) -> None:  # noqa: F811
     assert statuses(tmp_path) == ["done", "done"]
 
 
+def test_a_sweep_of_experiments_has_its_folder_beside_its_runs(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Of all settings only the root is the sweep's own; the files choose groups."""
+    names = ("toy_minimax_code_bome", "toy_minimax_code_penalty")
+    root = tmp_path / "own"
+    given = ("hydra/launcher=here", f"experiment={','.join(names)}", f"run.root={root}")
+    assert main("-m", *given, "run.steps=2", "run.every=2", "algorithm.T=3").code == 0
+    assert {path.name for path in root.iterdir()} == {".sweeps", "toy_minimax"}
+    assert len(list(root.glob("toy_minimax/*/*/summary.json"))) == 2
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_forced_run_that_died_is_lost_though_an_older_one_is_done(
     main: Main,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -708,6 +708,15 @@ def test_a_word_that_is_no_setting_is_refused_by_a_used_configuration_too(
     assert compose((*TOY, "seed=2")).seed == 2
 
 
+def test_a_group_that_a_choice_has_not_is_refused_for_it_alone(
+    composer: Callable[[], Composer],
+) -> None:
+    compose = composer()
+    with pytest.raises(BadSetting, match=r"^task/data=digits: the other choices have no group"):
+        compose((*TOY, "task/data=digits"))
+    assert compose(("task=hyper_cleaning", "algorithm=itd", "task/data=digits")).task.data
+
+
 def test_the_folder_of_runs_is_the_environments(
     composer: Callable[[], Composer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -106,6 +106,15 @@ def test_a_space_that_is_not_known_is_refused(overrides: list[str], params: Any,
     assert said in str(told.value)
 
 
+def test_a_pruner_needs_runs_that_end_by_their_steps(main: Main) -> None:  # noqa: F811
+    command = (*SEARCH, "run.samples=9", "algorithm.outer_lr=interval(0.01,0.1)")
+    said = main(*command, "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=median")
+    assert said.code == 2
+    assert (
+        "hydra.sweeper.pruner=median: looks at shares of run.steps, before which run.sa" in said.err
+    )
+
+
 QUADRATIC = (
     "task=quadratic", "algorithm=aid_cg", "algorithm.inner_lr=1.0", "algorithm.T=40",
     "run.threads=1", "run.steps=20",

@@ -89,7 +89,9 @@ def is_minimax(task: Task, x: Tensor, y: Tensor) -> bool:
         f = loss_at(task, Place(True, x, y, batch))
         try:
             g = loss_at(task, Place(False, x, y, batch))
-        except (RuntimeError, IndexError):  # g is of other data
+        except BadSetting:
+            raise
+        except Exception:  # g is of other data, of whatever form
             return False
     return torch.allclose(g, -f, equal_nan=True)
 

@@ -296,7 +296,7 @@ def rounds(
         before = add_to_tally(task, s)
         s, spent, cpu = yield before, many
         s = s._replace(seconds=before.seconds + spent, cpu_seconds=before.cpu_seconds + cpu)
-        chunk = 2 * chunk if spent < 0.1 else max(1, chunk // 2)
+        chunk = min(2 * chunk, every) if spent < 0.1 else max(1, chunk // 2)
         s = enter_in_ledger(task, s)
         if s.step % every == 0 or at_end():
             values = watched_row(task, s)

@@ -187,7 +187,9 @@ def find_end(runs: Sequence[MeasuredRun], metric: str) -> End | None:
     with np.errstate(over="ignore", invalid="ignore"):
         mean = float(np.mean(values))
         low, high = statistics.student_interval(values, LEVEL)
-        return End(mean, float(np.std(values, ddof=1)), low, high, len(values))
+        # NumPy's deviation of equal values need not be 0
+        spread = 0.0 if min(values) == max(values) else float(np.std(values, ddof=1))
+        return End(mean, spread, low, high, len(values))
 
 
 def difference(

@@ -9,7 +9,6 @@ from bench.reproduce.timing import (
     compares_ends,
     may_be_cut,
     reads_times,
-    runs_of_other_speed,
     runs_to_repeat,
 )
 
@@ -38,5 +37,5 @@ def disturbed_runs(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
         return [run for some in by_seed(runs).values() for run in runs_to_repeat(some)]
     if compares_ends(claim) and any(ends_by_clock(run.planned.point) for run in runs):
         cut = [some for some in by_seed(runs).values() if any(map(may_be_cut, some))]
-        return [run for some in cut for run in runs_of_other_speed(some)]
+        return [run for some in cut for run in runs_to_repeat(some)]
     return []

@@ -1,8 +1,8 @@
 """Whether runs may be compared in what the machine has a part in.
 
-Times may be compared if runs were made alone, and on machines of the same speed. The ends of runs
-that a clock ends need machines of the same speed only: where another process beside a run takes
-much from the work of a CPU second, as on cores that are two threads of one, the pace tells.
+Times may be compared if runs were made alone, and on machines of the same speed. So may the ends
+of runs that a clock ends: what a CPU second gets done depends on what else the machine does, as
+where cores are two threads of one, and the pace, which is measured once, does not tell of it.
 """
 
 from collections.abc import Sequence
@@ -43,12 +43,11 @@ def unlike_seeds(claim: AnyClaim, runs: RunsOfRows, by_clock: bool) -> set[int]:
     their ends. Runs that all took the steps that they were to take at most were ended by no clock.
     """
     of_rows = by_seed([run for row in claim.needed_rows for run in runs.get(row, ())])
-    if reads_times(claim):
-        return {seed for seed, some in of_rows.items() if not can_compare(some)}
-    if by_clock and compares_ends(claim):
-        cut = {seed: some for seed, some in of_rows.items() if any(map(may_be_cut, some))}
-        return {seed for seed, some in cut.items() if not have_one_speed(some)}
-    return set()
+    if by_clock and compares_ends(claim) and not reads_times(claim):
+        of_rows = {seed: some for seed, some in of_rows.items() if any(map(may_be_cut, some))}
+    elif not reads_times(claim):
+        return set()
+    return {seed for seed, some in of_rows.items() if not can_compare(some)}
 
 
 def may_be_cut(run: Run) -> bool:

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from bench.core.settings import unknown_setting
+from bench.core.settings import BadSetting, unknown_setting
 from bench.hydra_parts import put_in
 
 ENVIRONMENT_VALUE = re.compile(r"\$\{oc\.env:[^${}]*\}")
@@ -70,9 +70,18 @@ class Composer:
     def _base(self, groups: tuple[str, ...]) -> DictConfig:
         """The configuration with these choices of groups, as Hydra composes it."""
         if groups not in self.bases:
-            base = self.loader.load_configuration(
-                self.name, [*self.hydra, *groups], run_mode=RunMode.RUN
-            )
+            try:
+                base = self.loader.load_configuration(
+                    self.name, [*self.hydra, *groups], run_mode=RunMode.RUN
+                )
+            except HydraException as error:
+                lacks = re.search(r"Could not override '([^']+)'\.\s+No match in the", str(error))
+                if lacks is None:
+                    raise
+                word = next((o for o in groups if o.startswith(lacks[1])), lacks[1])
+                raise BadSetting(
+                    f"{word}: the other choices have no group {lacks[1]}; leave it out"
+                ) from None
             OmegaConf.set_struct(base, False)
             del base["hydra"]
             for part, key in (("run", "root"), ("data", "root")):

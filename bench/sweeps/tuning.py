@@ -67,6 +67,12 @@ def run_search(compose: Composer, space: Space, master: DictConfig) -> int:
             f"vectorize={corners[0]['vectorize']}: a search makes one run after the other; write "
             "vectorize=[]"
         )
+    counted = [f"run.{key}" for key in ("calls", "samples") if corners[0]["run"][key] is not None]
+    if counted and settings["pruner"] != "none":
+        raise BadSetting(
+            f"hydra.sweeper.pruner={settings['pruner']}: looks at shares of run.steps, before "
+            f"which {counted[0]} ends a run; write hydra.sweeper.pruner=none"
+        )
     aim = aim_of(settings, corners[0])
     searched = {key: repr(part) for key, part in space.parts.items()}
     rest = {key: settings[key] for key in ("seeds", "sampler", "pruner", "seed")}

@@ -20,7 +20,7 @@ from bench.reproduce.league.rules import (
 from bench.reproduce.league.space import first_line
 from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
 from bench.reproduce.league.trials import Progress, Row, Status, cases
-from bench.reproduce.places import PACKAGED, RESULTS
+from bench.reproduce.places import CLONED, PACKAGED, RESULTS
 from bench.reproduce.schema import StrictModel
 from bench.runs.environment import processor
 from bench.runs.files import read_small, write_whole
@@ -149,7 +149,8 @@ def read_entries(track: str, results: Path) -> list[Entry]:
     """The records of all entries in a track, by name; raises BadSetting for a damaged one."""
     folder = results / FOLDER / track
     if results == RESULTS and not folder.is_dir():
-        folder = PACKAGED / FOLDER / track
+        own = (place / FOLDER / track for place in (PACKAGED, CLONED))
+        folder = next((place for place in own if place.is_dir()), folder)
     found = []
     for file in sorted(folder.glob("*.json")):
         if file.name == FILE:
