@@ -1,6 +1,7 @@
 """Which runs' times may be compared, and which are made again before they may."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,30 @@ def test_what_worked_beside_runs_is_no_matter_for_their_speed(tmp_path: Path) ->
 def test_all_are_repeated_where_none_has_a_folder() -> None:
     fast, slow = recorded(1.0), recorded(3.0)
     assert timing.runs_to_repeat([fast, slow]) == [fast, slow]
+
+
+def clocked(seed: int, steps: int, pace: float | None = 1.0, others: float = 0.0) -> Run:
+    """A run of ten CPU seconds."""
+    found = run(seed, others=others, pace=pace, loss=[0.5])
+    return replace(found, summary={**found.summary, "last": {"step": steps, "cpu_seconds": 10.0}})
+
+
+def test_work_beside_a_run_shows_in_what_it_got_done() -> None:
+    """A run that was made alone counts whatever it did, and a slow machine is no other work."""
+    slowed = clocked(3, 50, others=1.0)
+    row = [
+        clocked(0, 100), clocked(1, 40), clocked(2, 70, others=1.0), slowed,
+        clocked(4, 34, pace=3.0, others=1.0), clocked(5, 9, pace=None, others=1.0),
+    ]  # fmt: skip
+    assert timing.slowed_runs(row) == [slowed]
+    assert timing.slowed_runs([slowed]) == timing.slowed_runs([]) == []
+
+
+def test_a_seed_with_a_slowed_run_compares_no_ends_that_a_clock_sets() -> None:
+    above = claimed({"kind": "above", "metric": "loss", "rows": ["A"], "than": ["B"]})
+    runs = {
+        "A": [clocked(0, 100), clocked(1, 50, others=1.0), clocked(2, 90, others=1.0)],
+        "B": [clocked(seed, 30) for seed in range(3)],
+    }
+    assert timing.unlike_seeds(above, runs, by_clock=True) == {1}
+    assert timing.unlike_seeds(above, runs, by_clock=False) == set()

@@ -9,7 +9,9 @@ from bench.reproduce.timing import (
     compares_ends,
     may_be_cut,
     reads_times,
+    runs_of_other_speed,
     runs_to_repeat,
+    slowed_runs,
 )
 
 
@@ -37,5 +39,6 @@ def disturbed_runs(claim: AnyClaim, plan: Plan, variant: str) -> list[Run]:
         return [run for some in by_seed(runs).values() for run in runs_to_repeat(some)]
     if compares_ends(claim) and any(ends_by_clock(run.planned.point) for run in runs):
         cut = [some for some in by_seed(runs).values() if any(map(may_be_cut, some))]
-        return [run for some in cut for run in runs_to_repeat(some)]
+        slowed = [run for row in rows for run in slowed_runs(row.runs) if run in runs]
+        return slowed or [run for some in cut for run in runs_of_other_speed(some)]
     return []

@@ -1,8 +1,9 @@
 """Whether runs may be compared in what the machine has a part in.
 
-Times may be compared if runs were made alone, and on machines of the same speed. So may the ends
-of runs that a clock ends: what a CPU second gets done depends on what else the machine does, as
-where cores are two threads of one, and the pace, which is measured once, does not tell of it.
+Times may be compared if runs were made alone, and on machines of the same speed. The ends of runs
+that a clock ends need machines of the same speed, and runs that other work has not slowed much: on
+cores that are two threads of one it takes from what a CPU second gets done, of which the pace, as
+it is measured once, does not tell.
 """
 
 from collections.abc import Sequence
@@ -43,11 +44,34 @@ def unlike_seeds(claim: AnyClaim, runs: RunsOfRows, by_clock: bool) -> set[int]:
     their ends. Runs that all took the steps that they were to take at most were ended by no clock.
     """
     of_rows = by_seed([run for row in claim.needed_rows for run in runs.get(row, ())])
-    if by_clock and compares_ends(claim) and not reads_times(claim):
-        of_rows = {seed: some for seed, some in of_rows.items() if any(map(may_be_cut, some))}
-    elif not reads_times(claim):
-        return set()
-    return {seed for seed, some in of_rows.items() if not can_compare(some)}
+    if reads_times(claim):
+        return {seed for seed, some in of_rows.items() if not can_compare(some)}
+    if by_clock and compares_ends(claim):
+        cut = {seed: some for seed, some in of_rows.items() if any(map(may_be_cut, some))}
+        rows = [runs.get(row, ()) for row in claim.needed_rows]
+        slowed = {run.planned.seed for row in rows for run in slowed_runs(row)}
+        return {seed for seed, some in cut.items() if seed in slowed or not have_one_speed(some)}
+    return set()
+
+
+def slowed_runs(row: Sequence[Run]) -> list[Run]:
+    """The disturbed runs of a row that got much less done in a CPU second than its fastest run did,
+    the speeds of their machines set aside."""
+    rates = [(run, work_rate(run)) for some in by_seed(row).values() for run in some]
+    fastest = max((rate for _, rate in rates if rate is not None), default=0.0)
+    return [
+        run
+        for run, rate in rates
+        if rate is not None and not run.undisturbed and FASTER * rate < fastest
+    ]
+
+
+def work_rate(run: Run) -> float | None:
+    """The steps that a run took in the CPU time of a fixed piece of work; None if not known."""
+    steps, seconds, milliseconds = run.last("step"), run.last("cpu_seconds"), pace(run)
+    if not steps or not seconds or milliseconds is None:
+        return None
+    return steps / seconds * milliseconds
 
 
 def may_be_cut(run: Run) -> bool:
