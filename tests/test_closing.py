@@ -172,7 +172,8 @@ def test_nine_runs_end_in_a_table_and_a_command(main: Main, tmp_path: Path) -> N
         "run.steps=4", "run.every=2", "run.threads=1",
     )  # fmt: skip
     assert said.code == 0, said.err
-    *lines, total, title, heads, first, second, third, how = said.out.splitlines()
+    *lines, total, title, heads, first, second, third, same, how = said.out.splitlines()
+    assert same.startswith("all seeds came to the same values")  # instance=0: one problem
     assert [line.partition(",")[0] for line in lines] == [
         *(f"run {k} of 9" for k in range(1, 9)), lines[8],
     ]  # fmt: skip
