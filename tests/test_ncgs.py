@@ -21,7 +21,7 @@ from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
 from bench.core.loop import first, run
 from bench.core.oracle import Oracle
-from bench.core.settings import locate
+from bench.core.settings import BadSetting, locate
 from bench.core.task import Context, Data, Set, Task
 from bench.numerics.sets import box
 from bench.runs import checkpoint
@@ -182,3 +182,8 @@ def test_a_line_search_takes_no_step_to_where_f_is_not_a_number() -> None:
     state, info = algorithm.step(Oracle(task), algorithm.init(x, x[:0]), Draw(task, 0, 0))
     assert float(info["gamma"]) == 0.0625
     assert float(state.x) == 1.125
+
+
+def test_a_batch_that_grows_is_asked_for() -> None:
+    with pytest.raises(BadSetting, match=r"^algorithm\.growing=true: .* write algorithm\.batch=1$"):
+        ncgs(2.0, 10, growing=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, Positive
+from bench.core.settings import BadSetting, Count, Positive
 
 
 class State(NamedTuple):
@@ -69,12 +69,18 @@ def ncgs(
     L: the smoothness of f. N: the steps that there will be. option: I or II. prox: the prox steps
     are condg's, or "exact" by projection, which makes this the accelerated method of Ghadimi and
     Lan (2016). eta: the gap that condg may leave; None: 1 / N. cap: the most linear minimisations
-    of one prox step. batch: the samples of a batch; None: all the data. output: see above.
+    of one prox step. batch: the samples of a batch; None: all the data. output: see above. Raises
+    BadSetting for a batch that grows where there is none.
 
     info/condg_gap is the larger gap of the step's prox steps over eta, as condg measured it last:
     above 1 the cap has ended condg before its tolerance was met.
     """
+    if growing and batch is None:
+        raise BadSetting("algorithm.growing=true: it is the batch that grows; write algorithm.batch=1")
     beta, tolerance = 1 / (2 * L), eta or 1 / N
+
+    def size(k: int) -> int | None:  # m_k
+        return batch * k if batch and growing else batch
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
         k = draw.step + 1
@@ -90,7 +96,7 @@ def ncgs(
             return point
 
         md = (1 - alpha) * s.ag + alpha * s.theta
-        gradient = o.f_x(md, s.y, draw.f(batch * k if batch and growing else batch))
+        gradient = o.f_x(md, s.y, draw.f(size(k)))
         theta = prox_step(gradient, s.theta, lam)
         ag = md - beta / lam * (s.theta - theta) if option == "I" else prox_step(gradient, md, beta)
 
@@ -105,8 +111,7 @@ def ncgs(
         return State(x, s.y, theta, ag), info
 
     def cost(at: Moment) -> Cost:
-        size = batch * (at.step + 1) if batch and growing else batch
-        return Cost(grad_f=1, batch=size) + _prox_cost(prox, cap) * (1 if option == "I" else 2)
+        return Cost(grad_f=1, batch=size(at.step + 1)) + _prox_cost(prox, cap) * (1 if option == "I" else 2)
 
     return Algorithm(lambda x, y: State(x, y, x, x), step, cost=cost, kind="single-level")
 
