@@ -141,9 +141,10 @@ def complain(message: str) -> NoReturn:
 def shorter_help(asked: bool) -> Iterator[None]:
     """A context in which Hydra's help, if it is asked for, is printed in lines of 80 characters.
 
-    Hydra lists every group of conf/. Those that nobody chooses by hand are left out: the specs of
-    the command `reproduce`, and the settings that come with a pair of task and algorithm. So is the
-    space that the league searches, which a method's yaml has beside its settings.
+    Hydra lists every group of conf/. Those that nobody chooses by their names are left out: the
+    specs of the command `reproduce`, the rules of the league, the settings that come with a pair of
+    task and algorithm, and the rules of descent, which are chosen for a place in a method. So is
+    the space that the league searches, which a method's yaml has beside its settings.
     """
     if not asked:
         yield
@@ -153,7 +154,8 @@ def shorter_help(asked: bool) -> Iterator[None]:
         with redirect_stdout(text):
             yield
     finally:
-        choices = re.sub(r"^(paper|tuned)(/\w+)*: .*\n", "", text.getvalue(), flags=re.M)
+        others = r"^(descent|league|paper|tuned)(/\w+)*: .*\n"
+        choices = re.sub(others, "", text.getvalue(), flags=re.M)
         choices = re.sub(r"^  tuning:\n(    .*\n)*", "", choices, flags=re.M)  # no setting
         print(re.sub(r"^[\w/]+: .{70,}$", wrapped, choices, flags=re.M), end="")
 
