@@ -106,17 +106,17 @@ def completion(
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         gradient = grad(x, y, everything, "x")[0]
         assert gradient is not None
-        if expected is None:
-            error = (x - truth.to(x)).square().mean().sqrt()
-        else:
-            a, b, v = (t.to(device) for t in expected)
-            error = (x[a, b] - v.to(x)).square().mean().sqrt() if len(v) else x.new_zeros(())
-        return {
+        told = {
             "objective": upper(x, y, everything),
             **stationarity(feasible, x, gradient, gamma),
             **spectrum(x),
-            "error": error,
         }
+        if expected is None:
+            told["error"] = (x - truth.to(x)).square().mean().sqrt()
+        elif len(expected[0]):
+            a, b, v = (t.to(device) for t in expected)
+            told["error"] = (x[a, b] - v.to(x)).square().mean().sqrt()
+        return told
 
     def init(rng: Generator) -> tuple[Tensor, Tensor]:
         return torch.zeros(rows, columns, dtype=dtype, device=device), values.new_zeros(0)

@@ -20,6 +20,7 @@ from algorithms.meta.learn2learn import learn2learn
 from algorithms.meta.maml import maml
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw, generator
+from bench.core.fit import check_kind
 from bench.core.loop import advance, first, run
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, build
@@ -30,6 +31,7 @@ from bench.reproduce.points import format_override, points
 from bench.runs.launch import complete
 from tasks.few_shot import few_shot
 from tasks.models.conv4 import Conv4
+from tasks.quadratic import quadratic
 from tests.composed import composed
 
 TINY: dict[str, Any] = {"ways": 3, "shots": 2, "queries": 2, "episodes": 2, "filters": 3}
@@ -350,3 +352,12 @@ def test_aid_starts_its_linear_system_from_zero_where_episodes_are_new(context: 
         state = algorithm.init(*task.init(generator()))
         alone, _ = algorithm.step(Oracle(task), state, Draw(task, 0, 1))
     assert torch.equal(two.state.v, alone.v)
+
+
+def test_a_method_of_episodes_is_refused_on_other_tasks(context: Context) -> None:
+    of_episodes = itd(gd(), 0.1, 0.1)._replace(kind="episodes")
+    task = tiny(context)
+    check_kind(task, of_episodes, *task.init(generator()))
+    other = quadratic(context)
+    with pytest.raises(BadSetting, match=r"for tasks of episodes, .* or task=few_shot$"):
+        check_kind(other, of_episodes, *other.init(generator()))

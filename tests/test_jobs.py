@@ -106,10 +106,10 @@ def test_a_run_has_ended_when_its_summary_says_how() -> None:
 
 
 def test_a_note_tells_before_the_folder_does(folder: RunFolder) -> None:
-    """An empty one, {} and one that was cut short leave it to the folder."""
+    """An empty one, {}, one that was cut short and one of another shape leave it to the folder."""
     one = job(folder)
     assert one.read_note() is None
-    for content in ("", "{}", "{", '{"status": "refu'):
+    for content in ("", "{}", "{", '{"status": "refu', '{"x": 1}', "[1]", '{"status": "refused"}'):
         one.note.write_text(content)
         assert one.read_note() is None
     one.write_note("refused", "no such setting")

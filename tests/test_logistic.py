@@ -10,6 +10,7 @@ from bench.core.draw import Draw, generator
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
 from bench.core.task import Context, Task
+from tasks.common.newton import newton
 from tasks.logistic import logistic
 from tasks.quadratic import quadratic
 
@@ -142,3 +143,48 @@ def test_the_measured_smoothness_is_not_exceeded(condition: float, context: Cont
                 ends = [hypergradient(p, solution(p)) for p in (at + h * e, at - h * e)]
                 columns.append((ends[0] - ends[1]) / (2 * h))
             assert torch.linalg.matrix_norm(torch.stack(columns), 2) <= 6.6e-4 * condition
+
+
+def test_newton_ends_at_a_minimiser_of_any_scale_and_dtype() -> None:
+    """A logistic loss whose minimiser is known: the labels' log odds, from far off, where a full
+    step ascends. A dozen evaluations of the Hessian suffice, also in float32, whose gradient never
+    comes to 0: the tolerance is a few roundings."""
+    for dtype in (torch.float32, torch.float64):
+        share = torch.tensor([0.001, 0.3, 0.9999], dtype=dtype)
+        hessians = 0
+
+        def hessian(y: Tensor) -> Tensor:
+            nonlocal hessians
+            hessians += 1
+            s = torch.sigmoid(y)
+            return torch.diag(s * (1 - s))
+
+        def value(y: Tensor, share: Tensor = share) -> Tensor:
+            return (torch.nn.functional.softplus(y) - share * y).sum()
+
+        def gradient(y: Tensor, share: Tensor = share) -> Tensor:
+            return torch.sigmoid(y) - share
+
+        found = newton(value, gradient, hessian, torch.tensor([3.0, -4.0, 2.0], dtype=dtype))
+        tolerance = 10 * torch.finfo(dtype).eps / float((share * (1 - share)).min())
+        torch.testing.assert_close(found, share.logit(), rtol=tolerance, atol=0)
+        assert hessians < 30
+
+
+def test_newton_hands_back_what_is_no_number_and_says_where_it_does_not_end() -> None:
+    one = torch.ones(1).double()
+    assert newton(torch.sum, lambda y: y * torch.nan, lambda y: one[:, None], one).isnan().all()
+    with pytest.raises(ArithmeticError, match="has not come to a minimiser"):
+        newton(torch.sum, lambda y: torch.ones_like(y), lambda y: one[:, None], one)
+
+
+def test_runs_of_either_precision_are_measured_in_float64() -> None:
+    """The data of a float32 run are rounded, so that 1e-5 leaves room for what they make of it."""
+    x = torch.randn(50, generator=generator("x"), dtype=torch.float64)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        task = logistic(Context(dtype=dtype), n=50)
+        found.append(task.evaluate(x.to(dtype), torch.zeros(10).to(dtype), 0))
+        assert {t.dtype for t in found[-1].values()} == {torch.float64}
+    for name, truth in found[1].items():
+        torch.testing.assert_close(found[0][name], truth, rtol=1e-5, atol=0)

@@ -5,6 +5,8 @@ import json
 import math
 import os
 import platform
+import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +29,7 @@ from bench.core.settings import BadSetting
 from bench.core.task import Best
 from bench.reproduce.histories import thin_rows
 from bench.runs import checkpoint, environment
-from bench.runs.environment import cores, differences, environment_of, processor, shares_time
+from bench.runs.environment import differences, environment_of, processor, shares_time
 from bench.runs.files import (
     read_json,
     read_yaml,
@@ -40,10 +42,12 @@ from bench.runs.folder import RunFolder
 from bench.runs.history import (
     History,
     as_line,
+    count_rows,
     read_rows,
     replace_nonfinite,
+    rows_at,
     rows_to_keep,
-    sample_rows,
+    spread,
 )
 
 
@@ -355,13 +359,17 @@ def test_a_row_after_the_checkpoint_is_measured_again(
 
 def test_a_sample_has_the_ends_and_evenly_spread_rows(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    assert sample_rows(path, 5) == []
+
+    def sample(most: int) -> list[dict[str, Any]]:
+        return rows_at(path, spread(count_rows(path), most))
+
+    assert sample(5) == []
     chained(path, 1000)
     rows = read_rows(path)
-    assert sample_rows(path, 5) == thin_rows(rows, 5)
-    assert sample_rows(path, 2000) == rows
+    assert sample(5) == thin_rows(rows, 5)
+    assert sample(2000) == rows
     path.write_bytes(path.read_bytes()[:-3])
-    assert sample_rows(path, 5) == thin_rows(rows[:-1], 5)
+    assert sample(5) == thin_rows(rows[:-1], 5)
 
 
 def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
@@ -455,15 +463,15 @@ def test_the_processor_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert processor.__wrapped__() == platform.machine() != ""
 
 
-def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system does not say which, as on macOS, all that there are count."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 12)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4, 5}, raising=False)
-    assert cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert cores() == 12
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert cores() == 1
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_cores_are_those_that_the_process_may_use() -> None:
+    """A process that is kept to one core has one, however many the machine has."""
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from bench.runs.environment import cores; print(cores())"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "1\n"
 
 
 def test_what_changed_between_two_environments() -> None:

@@ -915,3 +915,9 @@ def test_a_start_that_is_no_number_is_told(name: str) -> None:
     starts = {"x0": zeros(2), "y0": zeros(2)} | {name: torch.full((2,), math.nan).double()}
     with pytest.raises(BadSetting, match=f"{name}: is not finite everywhere"):
         solve(upper, lower, **starts, **QUICK)
+
+
+def test_a_sampler_without_a_signature_is_refused_by_its_name() -> None:
+    """`min` is a function of C that takes anything, and that says of nothing what it takes."""
+    with pytest.raises(BadSetting, match=r"^upper_data: write it as draw\(rng, size\) or"):
+        solve(data_loss, lower, zeros(2), zeros(2), **QUICK, upper_data=min)

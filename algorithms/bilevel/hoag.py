@@ -26,7 +26,7 @@ from bench.core.draw import Draw
 from bench.core.oracle import Asked, Oracle
 from bench.core.settings import BadSetting, Count, Positive, version
 from bench.numerics.descent import descent
-from bench.numerics.inner import Loop, cg_until, descend_until
+from bench.numerics.inner import Loop, cg_until, descend_until, is_small
 
 
 class State(NamedTuple):
@@ -80,7 +80,7 @@ def hoag(
         def is_met(gradient: Tensor) -> Tensor:
             if not lower_sizes:  # the very first gradient
                 lower_sizes.append(or_one(gradient.norm()))
-            return gradient.norm() <= now * lower_sizes[0]
+            return is_small(gradient, now * lower_sizes[0])
 
         # line 2: |y - y*(x)| to the tolerance
         ((y, *_),) = descend_until(o, [Loop(s.y, lower_gradient, inner_lr, is_met)], T)

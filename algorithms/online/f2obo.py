@@ -16,7 +16,8 @@ t^tau. Line 10, argmin <h, u> + |u - x|^2 / (2 gamma) over X, is the projection 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from bench.core.draw import Draw
 from bench.core.oracle import Asked, Oracle
 from bench.core.settings import BadSetting, Count, Natural, NonNegative, Positive
 from bench.core.task import Batch
-from bench.numerics.inner import Loop, descend_until
+from bench.numerics.inner import Loop, descend_until, is_small
 
 BetaRule = Literal["over_lambda", "plain"]
 
@@ -124,8 +125,8 @@ def af2obo(
             return torch.add(f_y, g_y, alpha=lam_t)
 
         loops = [  # lines 4-9
-            Loop(s.z, lower_gradient, inner_lr, at_most(delta_z)),
-            Loop(s.y, penalised_gradient, beta_t, at_most(delta_y), weigh),
+            Loop(s.z, lower_gradient, inner_lr, partial(is_small, to=delta_z)),
+            Loop(s.y, penalised_gradient, beta_t, partial(is_small, to=delta_y), weigh),
         ]
         (z, _, k_z, met_z), (y, _, k_y, met_y) = descend_until(o, loops, cap)
 
@@ -234,11 +235,6 @@ def hypergradient(
         Asked("f_x", x, y, xi), Asked("g_x", x, y, zeta), Asked("g_x", x, z, zeta)
     )
     return f_x + lam * (g_x - g_x_z)
-
-
-def at_most(tolerance: float) -> Callable[[Tensor], Tensor]:
-    """Whether a gradient's norm is at most the tolerance."""
-    return lambda gradient: gradient.norm() <= tolerance
 
 
 def scalar_like(x: Tensor, value: float | Tensor) -> Tensor:

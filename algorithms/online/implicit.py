@@ -23,7 +23,7 @@ from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, Fraction, Natural, NonNegative, Positive
-from bench.numerics.inner import Loop, descend_until
+from bench.numerics.inner import Loop, descend_until, is_small
 from bench.numerics.solve import cg, neumann
 
 
@@ -222,7 +222,7 @@ def aobo(
             return [Asked("g_y", x, y, zeta)]
 
         def is_met(gradient: Tensor) -> Tensor:
-            return ~(gradient.norm() > delta)  # NaN ends the loop
+            return is_small(gradient, delta)
 
         loop = Loop(y, lower_gradient, inner_lr, is_met)
         ((y, _, k, met),) = descend_until(o, [loop], cap)

@@ -16,7 +16,7 @@ from torch import Tensor
 from bench.core.algorithm import Algorithm, Cost, Moment
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
-from bench.core.settings import Count, Positive
+from bench.core.settings import Count, Positive, Share
 
 TRIALS = 40  # The line search tries gamma = 1, 1/2, ... while that is above 1e-12: so many values.
 
@@ -65,20 +65,20 @@ def fw(
 
 def sfw(
     diameter: Positive,
-    gamma: Positive = 0.05,
+    gamma: Share = 0.05,
     accuracy: Positive = 1e-6,
     batch: Count | None = None,
 ) -> Algorithm:
     """SFW: each step takes a new batch.
 
-    diameter: of the set. gamma: the step size, at most 1 (more counts as 1). accuracy: of the
+    diameter: of the set. gamma: the step size, at most 1. accuracy: of the
     linear minimisation, as for `fw`. batch: the samples of a batch; None: all the data.
     """
 
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
         gradient = o.f_x(s.x, s.y, draw.f(batch))
         d = vertex(o, gradient, accuracy, diameter) - s.x
-        return State(s.x + min(gamma, 1.0) * d, s.y), {"fw_gap": -(gradient * d).sum()}
+        return State(s.x + gamma * d, s.y), {"fw_gap": -(gradient * d).sum()}
 
     return Algorithm(State, step, cost=Cost(grad_f=1, lmo=1, batch=batch), kind="single-level")
 
@@ -92,7 +92,7 @@ class SvState(NamedTuple):
 
 def svfw(
     diameter: Positive,
-    gamma: Positive = 0.05,
+    gamma: Share = 0.05,
     epoch: Count = 10,
     accuracy: Positive = 1e-6,
     batch: Count | None = None,
@@ -109,7 +109,7 @@ def svfw(
         sample = draw.f(batch)
         v = o.f_x(s.x, s.y, sample) - o.f_x(snapshot, s.y, sample) + full
         d = vertex(o, v, accuracy, diameter) - s.x
-        new = s.x + min(gamma, 1.0) * d
+        new = s.x + gamma * d
         return SvState(new, s.y, snapshot, full), {"fw_gap": -(v * d).sum()}
 
     def cost(at: Moment) -> Cost:
@@ -129,7 +129,7 @@ class SagaState(NamedTuple):
 
 def sagafw(
     diameter: Positive,
-    gamma: Positive = 0.05,
+    gamma: Share = 0.05,
     blocks: Count = 16,
     accuracy: Positive = 1e-6,
 ) -> Algorithm:
@@ -153,7 +153,7 @@ def sagafw(
         v = share[b] * blocks * (new - table[b]) + torch.tensordot(share, table, 1)
         table = table.index_copy(0, torch.tensor([b]).to(table.device), new[None])
         d = vertex(o, v, accuracy, diameter) - s.x
-        return SagaState(s.x + min(gamma, 1.0) * d, s.y, table), {"fw_gap": -(v * d).sum()}
+        return SagaState(s.x + gamma * d, s.y, table), {"fw_gap": -(v * d).sum()}
 
     def cost(at: Moment) -> Cost:
         filling = 0 if at.step else blocks  # The first step fills the table.

@@ -76,7 +76,9 @@ def ncgs(
     above 1 the cap has ended condg before its tolerance was met.
     """
     if growing and batch is None:
-        raise BadSetting("algorithm.growing=true: it is the batch that grows; write algorithm.batch=1")
+        raise BadSetting(
+            "algorithm.growing=true: it is the batch that grows; write algorithm.batch=1"
+        )
     beta, tolerance = 1 / (2 * L), eta or 1 / N
 
     def size(k: int) -> int | None:  # m_k
@@ -111,7 +113,9 @@ def ncgs(
         return State(x, s.y, theta, ag), info
 
     def cost(at: Moment) -> Cost:
-        return Cost(grad_f=1, batch=size(at.step + 1)) + _prox_cost(prox, cap) * (1 if option == "I" else 2)
+        return Cost(grad_f=1, batch=size(at.step + 1)) + _prox_cost(prox, cap) * (
+            1 if option == "I" else 2
+        )
 
     return Algorithm(lambda x, y: State(x, y, x, x), step, cost=cost, kind="single-level")
 

@@ -78,6 +78,11 @@ def check_kind(task: Task, algorithm: Algorithm, x: Tensor, y: Tensor) -> None:
             "algorithm: this method is for games where g = -f, which this task is not; write "
             "algorithm=bome or another bilevel method, or task=toy_minimax"
         )
+    if algorithm.kind == "episodes" and task.inner.origin is None:
+        raise BadSetting(
+            "algorithm: this method is for tasks of episodes, which this task is not; write "
+            "algorithm=bome or another bilevel method, or task=few_shot"
+        )
 
 
 def is_minimax(task: Task, x: Tensor, y: Tensor) -> bool:

@@ -34,6 +34,12 @@ class Loop(NamedTuple):
     gradient: Callable[..., Tensor] = lambda answer: answer
 
 
+def is_small(gradient: Tensor, to: float | Tensor) -> Tensor:
+    """Whether the norm of a gradient, of any shape, is at most `to`, or no number, which no step
+    would mend: a truth value as a scalar."""
+    return ~(gradient.norm() > to)
+
+
 class Ended(NamedTuple):
     """Where a loop ended: the point, the gradient there, the number of steps, and whether is_met
     ended them."""

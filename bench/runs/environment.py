@@ -1,6 +1,5 @@
 """A run's environment: packages, processor, threads and data, which may change its last bits."""
 
-import os
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -86,9 +85,10 @@ def _packages() -> tuple[tuple[str, str], ...]:
 
 
 def cores() -> int:
-    """How many cores this process may use; on macOS, which does not say, how many there are."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    """How many cores this process may use, by its affinity and by a container's quota."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
 
 
 @cache

@@ -43,7 +43,6 @@ from bench.runs.history import (
     readable_rows,
     rows_at,
     rows_to_keep,
-    sample_rows,
 )
 
 SUMMARY, STATUS, CHECKPOINT, VIEW = "summary.json", "status.json", "checkpoint.pt", "view.json"
@@ -163,13 +162,6 @@ class RunFolder:
         """
         return read_rows(self.path / HISTORY, ended=os.path.lexists(self.path / SUMMARY))
 
-    def history_sample(self, most: int) -> list[dict[str, Any]]:
-        """At most `most` rows, evenly spread, the first and last among them.
-
-        The file is read as a stream, and rows between these are not looked at. Raises BadSetting.
-        """
-        return sample_rows(self.path / HISTORY, most)
-
     def each_row(self) -> Iterable[dict[str, Any]]:
         """The rows, each of which is read when its turn comes, as often as one goes through them.
 
@@ -264,16 +256,20 @@ class RunFolder:
         Rows of later steps are removed. Raises BadSetting, before anything is changed, if an
         earlier row is missing.
         """
-        afresh = config["run"]["force"]
-        kept = None if afresh else rows_to_keep(self.path / HISTORY, upto, config["run"]["every"])
-        gone = FILES if afresh else (SUMMARY, STATUS)
-        for file in (*gone, *HALF):
+        if config["run"]["force"]:
+            self.clear()
+        kept = rows_to_keep(self.path / HISTORY, upto, config["run"]["every"])
+        for file in (SUMMARY, STATUS, *HALF):
             (self.path / file).unlink(missing_ok=True)
         if kept is not None:  # after the summary is gone: it would speak of the rows that go
             write_whole(self.path / HISTORY, kept)
-        if afresh:
-            shutil.rmtree(self.path / WANDB[0], ignore_errors=True)
         write_sealed_yaml(self.path / CONFIG, dict(config))
+
+    def clear(self) -> None:
+        """Remove what the run has written, so that it starts again."""
+        for file in (*FILES, *HALF):
+            (self.path / file).unlink(missing_ok=True)
+        shutil.rmtree(self.path / WANDB[0], ignore_errors=True)
 
     def describe(self, environment: Mapping[str, Any]) -> None:
         """Write the run's environment."""

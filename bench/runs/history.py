@@ -53,15 +53,6 @@ def read_rows(path: Path, ended: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def sample_rows(path: Path, most: int) -> list[dict[str, Any]]:
-    """At most `most` rows, evenly spread, the first and last among them.
-
-    Only these are parsed, and the chain of digests is not checked. Raises BadSetting.
-    """
-    count = count_rows(path)
-    return rows_at(path, spread(count, most))
-
-
 def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows that can be read, one after the other; the digests are not checked.
 

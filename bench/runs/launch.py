@@ -262,8 +262,8 @@ def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
                 "command goes on where torch can, or run.force=true starts it again"
             ) from None
         if by_itself:  # from the start, as the run must be the same whenever it is interrupted
-            plainly = config["run"] | {"compile": False, "force": True}
-            return begin(config | {"run": plainly}, folder, quiet)
+            folder.clear()
+            return begin(config | {"run": config["run"] | {"compile": False}}, folder, quiet)
         reason = f"run.compile=true: this algorithm's steps are no graph: {error}"
         folder.leave("failed", reason)
         raise BadSetting(f"{reason}; write run.compile=false run.force=true") from None

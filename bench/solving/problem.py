@@ -241,32 +241,32 @@ def dataset_sampler(given: Any, name: str, device: torch.device) -> Sampler:
 
 def function_sampler(given: Callable[..., Batch], name: str) -> Sampler:
     """What draws by a caller's function draw(rng), draw(rng, size) or draw(rng, size, step)."""
-    for many in (3, 2, 1):
-        if not takes(given, many):
-            continue
+    many = next((many for many in (3, 2, 1) if takes(given, many)), None)
+    if many is None:
+        raise BadSetting(f"{name}: write it as draw(rng, size) or draw(rng, size, step)")
 
-        def draw(rng: Generator, step: int, size: int | None) -> Batch:
-            try:
-                return given(*(rng, size, step)[:many])  # noqa: B023  (it returns within the loop)
-            except TypeError as error:
-                if size is not None or many == 1:  # noqa: B023
-                    raise
-                said = f"{name}: size=None asks for all the data, as each row of the history does"
-                raise BadSetting(f"{said}, and there it raised TypeError: {error}") from error
+    def draw(rng: Generator, step: int, size: int | None) -> Batch:
+        try:
+            return given(*(rng, size, step)[:many])
+        except TypeError as error:
+            if size is not None or many == 1:
+                raise
+            said = f"{name}: size=None asks for all the data, as each row of the history does"
+            raise BadSetting(f"{said}, and there it raised TypeError: {error}") from error
 
-        return draw
-    raise BadSetting(f"{name}: write it as draw(rng, size) or draw(rng, size, step)")
+    return draw
 
 
 def takes(given: Callable[..., Any], many: int) -> bool:
     """Whether a function takes rng, size and step, or the first so many of them, by their places.
 
-    In draw(rng, size, noise=0.1) the third is not the step.
+    In draw(rng, size, noise=0.1) the third is not the step. A function of C has no signature to
+    look at.
     """
-    signature = inspect.signature(given)
     try:
+        signature = inspect.signature(given)
         places = [*signature.bind(*("rng", "size", "step")[:many]).arguments]
-    except TypeError:
+    except (TypeError, ValueError):
         return False
     third = signature.parameters[places[2]] if len(places) > 2 else None
     return third is None or third.default is third.empty or third.name == "step"

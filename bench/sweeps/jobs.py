@@ -66,7 +66,7 @@ class Job(NamedTuple):
         try:
             found = json.loads(self.note.read_text() or "{}")
             return RunState(found["status"], found["reason"]) if found else None
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError, TypeError):  # it is half written, or another's
             return None
 
     @property

@@ -293,7 +293,7 @@ class Search:
             Made({**trial.texts, "seed": str(seed)}, run.folder)
             for trial in ended
             if all(outcome.status in sweep.GOOD for outcome in trial.outcomes)
-            for seed, run in enumerate(trial.runs)
+            for seed, run in enumerate(trial.runs, self.base_seed)
             if run.folder is not None
         ]
         counts = Counter(worst_of(trial) for trial in ended)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from bench.core.oracle import Asked, Oracle
 from bench.core.settings import Count, Natural, NonNegative, Positive
 from bench.core.task import Batch, Task
-from bench.numerics.inner import Loop, descend_until, waits_for
+from bench.numerics.inner import Loop, descend_until, is_small, waits_for
 from bench.numerics.solve import cg
 from tasks.common.stationarity import gradient_mapping
 
@@ -36,7 +36,7 @@ class Solved:
 
     def is_met(self, gradient: Tensor) -> Tensor:
         """Whether a gradient, of any shape, is small enough: a truth value as a scalar."""
-        return gradient.norm() <= self.tolerance
+        return is_small(gradient, self.tolerance)
 
 
 def measure_round(
