@@ -21,6 +21,7 @@ import argparse
 import ast
 import json
 import os
+import queue
 import random
 import shutil
 import signal
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -322,8 +324,10 @@ def reach(
 
     The folder keeps what was found for the next time.
     """
-    file = folder / "reach.json"
+    file, mine = folder / "reach.json", folder / "coveragerc"  # the file that `look` writes first
     if not file.exists():
+        if folder.exists() and any(folder.iterdir()) and not mine.exists():
+            sys.exit(f"--work {folder}: it has other files; write a new folder")
         shutil.rmtree(folder, ignore_errors=True)
         file.write_text(json.dumps(look(folder, jobs)))
     kept = json.loads(file.read_text())
@@ -482,7 +486,8 @@ def try_tests(tests: list[str], limit: float) -> tuple[str, str, float]:
     The verdict is "noticed" where a test fails or does not end in time, and "survived" where all
     pass.
     """
-    report = Path(tempfile.mkstemp(prefix="mutant-")[1])
+    with tempfile.NamedTemporaryFile(prefix="mutant-", delete=False) as made:
+        report = Path(made.name)
     begin = time.perf_counter()
     child = os.fork()
     if child == 0:
@@ -603,7 +608,12 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="so many mutants, drawn at random; default: all")
     parser.add_argument("--seed", type=int, default=0, help="the sample's")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "mutations")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=ROOT / "runs" / "mutations",
+        help="the folder that keeps which tests reach which line; a new one, or one of before",
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutations.json")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     parser.add_argument(
@@ -683,8 +693,15 @@ def try_all(args: argparse.Namespace, kept: dict[str, Any], todo: list[Any]) -> 
         for _ in workers:
             asked.put(None)
         for i in range(waiting):
-            name, verdict, by, spent = answers.get()
+            while True:
+                with suppress(queue.Empty):
+                    name, verdict, by, spent = answers.get(timeout=5)
+                    break
+                if not any(process.is_alive() for process in workers):
+                    sys.exit("all workers have ended before their work: look above for the reason")
             if not name:
+                for process in workers:
+                    process.terminate()
                 sys.exit(by)
             kept["mutants"][name] = {"verdict": verdict, "by": by, "seconds": round(spent, 1)}
             print(f"{i + 1}/{waiting} {verdict} {spent:5.1f} s {name} | {by}", flush=True)

@@ -132,6 +132,29 @@ def test_the_work_goes_with_the_last_part(
     assert (said["whole"], len(said["items"])) == (whole, whole)
 
 
+def test_a_folder_that_is_no_pack_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pack is, and stays as it was where something is refused before a new one is begun."""
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.setattr(pack, "work_list", lambda *_: [])
+    (tmp_path / "thesis.tex").write_text("years")
+    rest = ["--data", f"{tmp_path}", "--root", f"{tmp_path / 'runs'}", "--sets"]
+    rest += ["--wheels", f"{tmp_path / 'wheels'}"]
+    assert packed(f"{tmp_path}", *rest) == 2
+    assert "has files, and is no pack" in capsys.readouterr().err
+    assert (tmp_path / "thesis.tex").read_text() == "years"
+    out = tmp_path / "out"
+    assert packed(f"{out}", *rest) == packed(f"{out}", *rest) == 0
+
+    def refuse(*_: object) -> None:
+        raise BadSetting("--only: no such artifact")
+
+    monkeypatch.setattr(pack, "work_list", refuse)
+    assert packed(f"{out}", *rest) == 2
+    assert (out / "list.json").is_file()
+
+
 MADE = {"name": "a/b", "runs": 1, "claims": 1, "minutes": 1.0}
 
 

@@ -174,6 +174,33 @@ def test_runs_that_have_ended_go_before_those_that_go_on(
     assert set(made.sizes) == {p.name for p in out.iterdir()}
 
 
+def test_runs_for_which_there_is_no_room_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that are larger than a file may be, and those after the last file, or the last byte."""
+    monkeypatch.setattr(state, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(state, "MOST_IN_ALL", 60_000)
+    monkeypatch.setattr(state, "MOST_FILES", 5)
+    runs, out, made = tmp_path / "runs", tmp_path / "out", saver(tmp_path)
+    ended(runs, "a/b/00", 20_000)
+    for k in range(1, 8):
+        ended(runs, f"a/b/0{k}", 8000)
+    for _ in range(2):
+        made.save()
+        assert [f.name for f in made.left_out] == ["00", "06", "07"]
+        assert len(list(out.iterdir())) == 5
+    ended(runs, "a/b/08", 100)  # there is room for a small one in the last file
+    made.save()
+    assert "08" not in [f.name for f in made.left_out]
+    assert collect(out, places(tmp_path / "home"))["ended"] == 6
+    monkeypatch.setattr(state, "MOST_FILES", 8)
+    monkeypatch.setattr(state, "MOST_IN_ALL", 46_000)
+    ended(runs, "a/b/09", 8000)
+    made.save()
+    assert [f.name for f in made.left_out] == ["00", "06", "07", "09"]
+    assert sum(p.stat().st_size for p in out.iterdir()) <= 46_000
+
+
 def test_parts_of_data_are_unpacked_and_the_work_waits_for_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -299,6 +299,8 @@ def test_an_artifact_is_done_when_each_of_its_runs_has_ended(
     assert complete() == [False, True]
     planned.finish(tmp_path, "paper/B/-0", 1.0)
     assert complete() == [True, True]
+    again = work.artifact({**entry, "budget": "short"})
+    assert not again.done(settings)  # another list asks for other runs under the same name
 
 
 def test_every_kernel_has_a_floor(tmp_path: Path) -> None:

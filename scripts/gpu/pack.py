@@ -13,16 +13,15 @@ on the machine, and imports when the last comes. There `python3 OUT/start.py` is
 import argparse
 import gzip
 import importlib.metadata
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -180,21 +179,13 @@ def tracked(*places: str) -> list[str]:
 
 def pack_code(out: Path) -> None:
     """The tracked files of the code, as they are here, and the commit that they are of."""
-    out.write_bytes(archive((ROOT / name, name) for name in tracked(*CODE)))
-    if (commit := about.commit()) is not None:
-        add_file(out, "bench/commit.json", json.dumps(commit).encode())
-
-
-def add_file(packed: Path, name: str, content: bytes) -> None:
-    """Put one more file into an archive."""
-    buffer = io.BytesIO()
-    with tarfile.open(packed) as old, tarfile.open(fileobj=buffer, mode="w:gz") as new:
-        for entry in old.getmembers():
-            new.addfile(entry, old.extractfile(entry))
-        entry = tarfile.TarInfo(name)
-        entry.size = len(content)
-        new.addfile(entry, io.BytesIO(content))
-    packed.write_bytes(buffer.getvalue())
+    pairs = [(ROOT / name, name) for name in tracked(*CODE)]
+    with TemporaryDirectory() as folder:
+        if (commit := about.commit()) is not None:
+            made = Path(folder, "commit.json")
+            made.write_text(json.dumps(commit))
+            pairs.append((made, "bench/commit.json"))
+        out.write_bytes(archive(pairs))
 
 
 def pack_data(out: Path, sets: Sequence[str], source: Path, data: Path, part: int | None) -> None:
@@ -277,6 +268,20 @@ def pack_derived(out: Path, data: Path) -> None:
             shutil.copyfile(file, out / "derived" / file.name)
 
 
+def begin_anew(out: Path) -> None:
+    """Put the two scripts into the empty folder of the pack, which may replace an earlier one.
+
+    Raises BadSetting if the folder has files and is no pack.
+    """
+    scripts = {"start.py": "run.py", "state.py": "state.py"}
+    if out.is_dir() and any(out.iterdir()) and not any((out / name).is_file() for name in scripts):
+        raise BadSetting(f"{out} has files, and is no pack: write the name of a new folder")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    for name, script in scripts.items():
+        shutil.copyfile(Path(__file__).with_name(script), out / name)
+
+
 def size_of(folder: Path) -> int:
     """The bytes of all files of a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -313,15 +318,16 @@ def main() -> int:
         whole = given.part not in range(PARTS - 1)
         items = items if whole else []  # the data come with the last part
         about.commit()  # which is kept: the pack itself is no change of the code
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir(parents=True)
+        begin_anew(out)
+    except BadSetting as reason:
+        print(f"gpu.pack: {reason}", file=sys.stderr)
+        return 2
+    try:
         pack_data(out, given.sets, given.source, given.data.expanduser(), given.part)
         pack_derived(out, given.data.expanduser())
         pack_wheels(out / "wheels", given.wheels)
         pack_code(out / "code.tar.gz")
         pack_state(out, root, given.results, items, whole)
-        for name in ("start.py", "state.py"):
-            shutil.copyfile(Path(__file__).with_name(name.replace("start", "run")), out / name)
     except (BadSetting, subprocess.CalledProcessError) as reason:
         print(f"gpu.pack: {reason}", file=sys.stderr)
         shutil.rmtree(out, ignore_errors=True)

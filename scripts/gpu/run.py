@@ -163,6 +163,8 @@ def main() -> int:
     if code is None:
         code = end(process, PATIENCE / 2)
     sizes = saver.save()
+    if saver.left_out:
+        print(f"{len(saver.left_out)} runs that have ended find no room in what comes back")
     print(json.dumps({"exit": code, "seconds": round(time.monotonic() - began), "files": sizes}))
     return code
 

@@ -94,6 +94,7 @@ class Saver:
         self.out, self.runs, self.more, self.brought = out, runs, more, brought
         self.packed: list[list[Path]] = [[]]
         self.seen = {runs / name for name in known}
+        self.left_out: list[Path] = []  # runs that have ended and for which there was no room
         self.sizes: dict[str, int] = {}
         out.mkdir(parents=True, exist_ok=True)
 
@@ -101,7 +102,7 @@ class Saver:
         """Bring the files up to date; gives their sizes."""
         folders = list(run_folders(self.runs))
         ended = [f for f in folders if (f / "summary.json").is_file()]
-        fresh = [f for f in ended if f not in self.seen]
+        fresh = [f for f in ended if f not in self.seen and f not in self.left_out]
         if fresh:
             self._add(fresh)
         self._write_more()
@@ -124,8 +125,13 @@ class Saver:
             self._add(fresh[:half])
             self._add(fresh[half:])
             return
-        self._write(f"done-{len(self.packed) - 1}.tar.gz", content)
-        self.seen |= set(fresh)
+        if self._write(f"done-{len(self.packed) - 1}.tar.gz", content):
+            self.seen |= set(fresh)
+        else:
+            self.packed[-1] = [f for f in self.packed[-1] if f not in fresh]
+            if not self.packed[-1] and len(self.packed) > 1:
+                self.packed.pop()
+            self.left_out += fresh
 
     def _archive_of(self, folders: list[Path]) -> bytes:
         return archive(pair for f in folders for pair in files_of(f, self.runs, ENDED))
@@ -178,18 +184,24 @@ class Saver:
             else:
                 self._remove(name)
 
-    def _write(self, name: str, content: bytes) -> None:
-        """Replace a file as a whole, whenever this process is killed. Where there are as many files
-        as may come back, the last one of runs that go on makes room for others."""
-        if len(self.sizes) >= MOST_FILES and name not in self.sizes:
+    def _write(self, name: str, content: bytes) -> bool:
+        """Replace a file as a whole, whenever this process is killed; gives whether it may come
+        back. Where there are as many files as may come back, or as many bytes, the last one of runs
+        that go on makes room for others."""
+        while not self._has_room(name, len(content)):
             going = sorted(other for other in self.sizes if other.startswith("going"))
-            if not going or name.startswith("going"):
-                return
+            if not going or name.startswith("going") or len(content) > MOST_BYTES:
+                return False
             self._remove(going[-1])
         new = self.out / f".{name}"
         new.write_bytes(content)
         os.replace(new, self.out / name)
         self.sizes[name] = len(content)
+        return True
+
+    def _has_room(self, name: str, size: int) -> bool:
+        others = [other for key, other in self.sizes.items() if key != name]
+        return size <= MOST_BYTES and len(others) < MOST_FILES and sum(others, size) <= MOST_IN_ALL
 
     def _remove(self, name: str) -> None:
         (self.out / name).unlink(missing_ok=True)

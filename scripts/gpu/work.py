@@ -27,6 +27,7 @@ several times, so that normalised features of it are 0 but for rounding, where a
 """
 
 import argparse
+import json
 import os
 import secrets
 import subprocess
@@ -34,6 +35,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -454,8 +456,10 @@ def artifact(entry: Mapping[str, Any]) -> Item:
     """The runs of an artifact, or of some of its rows, as an entry of the list says."""
     name, budget = entry["name"], entry["budget"]
 
-    def marker(s: Settings) -> Path:
-        return s.root / ".gpu" / f"{name.replace('/', '.').replace(':', '.')}.done"
+    about_it = blake2b(json.dumps(entry, sort_keys=True).encode(), digest_size=4).hexdigest()
+
+    def marker(s: Settings) -> Path:  # of this very entry: a later list may ask for more
+        return s.root / ".gpu" / f"{name.replace('/', '.').replace(':', '.')}-{about_it}.done"
 
     def work(s: Settings) -> bool:
         rows = [word for row in entry.get("rows", []) for word in ("--rows", row)]
@@ -569,7 +573,7 @@ class Beside:
     """
 
     def __init__(self, names: Sequence[str], s: Settings):
-        self.names, self.s, self.code = names, s, DONE
+        self.names, self.s, self.code = names, s, MORE if names else DONE  # until they have ended
         self.call = secrets.token_hex(4)
         self.process: subprocess.Popen[bytes] | None = None
         self.guard, self.stopped = threading.Lock(), False
