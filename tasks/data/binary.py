@@ -2,11 +2,11 @@
 cancer, which scikit-learn brings along."""
 
 import hashlib
-import math
-from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from bench.core.task import Context
 BinaryName = Literal["breast_cancer", "ijcnn1"]
 IJCNN1 = {"ijcnn1": 49_990, "ijcnn1.t": 91_701}  # the rows of its files, below data.root/ijcnn1
 FEATURES = 22  # of IJCNN1
-LINE = 10_000  # characters of a line at most
+WORD = 40  # bytes of a label, or of a feature and its number, at most
 
 
 class Rows(NamedTuple):
@@ -70,8 +70,9 @@ def ijcnn1(folder: Path) -> Binary:
     for name, n in IJCNN1.items():
         file = folder / name
         try:
-            found.append(read_libsvm(file, n, FEATURES))
-            sources[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+            content = file.read_bytes()
+            found.append(read_libsvm(content, n, FEATURES))
+            sources[name] = hashlib.sha256(content).hexdigest()
         except OSError as error:
             raise refusal(file, error.strerror or "cannot be read") from None
         except ValueError as error:
@@ -88,47 +89,24 @@ def refusal(file: Path, why: str) -> BadSetting:
     )
 
 
-def read_libsvm(file: Path, n: int, d: int) -> Rows:
-    """The n rows of d features in a file in LIBSVM's text form: a label, then pairs index:value.
+def read_libsvm(content: bytes, n: int, d: int) -> Rows:
+    """The n rows of d features in a text of LIBSVM's form: a label, then pairs index:value.
 
-    Raises OSError, and ValueError, which names the line, for a bad line, a label that is not -1 or
-    1, or another number of rows.
+    Raises ValueError for a text of another form, a label that is not -1 or 1, a number that is not
+    finite, or another number of rows.
     """
-    labels: list[float] = []
-    features: list[float] = []
-    for count, line in enumerate(lines(file), 1):
-        if count > n:
-            raise ValueError(f"it has more than {n} lines")
-        try:
-            label, values = parse(line, d)
-        except ValueError as error:
-            raise ValueError(f"line {count}: {error}") from None
-        labels.append(label)
-        features += values
-    if len(labels) < n:
-        raise ValueError(f"it has {len(labels)} lines, not {n}")
-    whole = torch.tensor(features, dtype=torch.float64).reshape(n, d)
-    return Rows(whole, torch.tensor(labels, dtype=torch.float64))
+    from sklearn.datasets import load_svmlight_file
 
-
-def lines(file: Path) -> Iterator[str]:
-    """The lines of a file; one that is longer than LINE comes in pieces. Raises ValueError."""
-    with file.open(encoding="ascii") as text:
-        while line := text.readline(LINE):
-            yield line
-
-
-def parse(line: str, d: int) -> tuple[float, list[float]]:
-    """(label, the d features) of a line; raises ValueError."""
-    label, *pairs = line.split() or [""]
-    if label not in ("-1", "1", "+1", "-1.0", "1.0"):
-        raise ValueError(f"the label is {label!r}, not -1 or 1")
-    values, seen = [0.0] * d, set()
-    for pair in pairs:
-        index, _, written = pair.partition(":")
-        column, value = int(index) - 1, float(written)
-        if not 0 <= column < d or column in seen or not math.isfinite(value):
-            raise ValueError(f"{pair!r} is not a number of one of {d} features, each given once")
-        values[column] = value
-        seen.add(column)
-    return float(label), values
+    if len(content) > n * (d + 1) * WORD:
+        raise ValueError(f"it has {len(content):,} bytes, which is more than {n} rows take")
+    sparse, labels = load_svmlight_file(
+        BytesIO(content), n_features=d, dtype=np.float64, zero_based=False
+    )
+    if len(labels) != n:
+        raise ValueError(f"it has {len(labels)} rows, not {n}")
+    wrong = sorted({*labels.tolist()} - {-1.0, 1.0})
+    if wrong:
+        raise ValueError(f"it has the label {wrong[0]:g}, and not only -1 and 1")
+    if not np.isfinite(sparse.data).all():
+        raise ValueError("it has values that are not finite")
+    return Rows(torch.from_numpy(sparse.toarray()), torch.from_numpy(labels))

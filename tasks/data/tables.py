@@ -2,6 +2,7 @@
 
 import hashlib
 import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
@@ -49,7 +50,7 @@ def table(name: TableName, context: Context) -> tuple[Tensor, Tensor, dict[str, 
         except OSError as error:
             raise _absent(name, file, error.strerror or "cannot be read") from None
         try:
-            sparse, classes = load_svmlight_file(str(file))
+            sparse, classes = load_svmlight_file(BytesIO(content))
         except ValueError as error:
             raise BadSetting(f"task.source={name}: {file}: {error}") from None
         features = sparse.toarray()
