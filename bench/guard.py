@@ -93,6 +93,11 @@ def compose_sweep(compose: Callable[..., DictConfig], overrides: Sequence[str]) 
     is composed with all overrides.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
+    for each in parsed:
+        if getattr(each.value(), "step", None) == 0:  # of a range
+            raise HydraException(
+                f"{each.input_line}: a step of 0 comes nowhere; write another step"
+            )
     swept = tuple(place_of(each) for each in parsed if each.is_sweep_override())
     everything = "experiment" in swept  # its files choose other groups
     shared = [

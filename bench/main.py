@@ -16,7 +16,7 @@ from typing import NoReturn
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -205,6 +205,16 @@ def explain(error: Exception, overrides: list[str]) -> str:
             if f"{key}/{value}" == str(error.missing_cfg_file):  # the choice is itself a path
                 group, choice = key, value
         return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
+    if isinstance(error, OverrideParseException) and "Error parsing override" not in text:
+        if not text.startswith("LexerNoViableAltException: "):
+            what = re.sub(r" See https?://\S+.*", "", text)
+            return f"{error.override}: {what}; write setting=VALUE, an odd value in quotes"
+    if text.startswith("Ambiguous value for argument "):
+        argument = text.removeprefix("Ambiguous value for argument '").partition("'")[0]
+        key, _, value = argument.partition("=")
+        return (
+            f"{argument}: put -m before it for a run of each, or write {key}=[{value}] for a list"
+        )
     if "Config group override must be" in text:
         choices = [o for o in overrides if "." not in o.partition("=")[0] and o[:5] != "seed="]
         return f"{' '.join(choices)}: {text.partition(': ')[2]}"
@@ -217,13 +227,15 @@ def explain(error: Exception, overrides: list[str]) -> str:
         others = [o for o in overrides if o.partition("=")[0].lstrip("+~") != key]
         from bench.sweeps.composing import check_is_there
 
-        try:
-            parsed = OverridesParser.create().parse_overrides(others)
-            own = [o.input_line or "" for o in parsed if not o.is_sweep_override()]
-            with hydra.initialize_config_module("conf", version_base="1.3"):
-                check_is_there(hydra.compose("config", own), key, value)
-        except (HydraException, OmegaConfBaseException):
-            pass  # Hydra's own words stay
-        except BadSetting as refusal:
-            return str(refusal)
+        parsed = OverridesParser.create().parse_overrides(others)
+        own = [o.input_line or "" for o in parsed if not o.is_sweep_override()]
+        groups = [o for o in own if "." not in o.partition("=")[0]]
+        for rest in (own, groups):  # another of the settings may be wrong, too
+            try:
+                with hydra.initialize_config_module("conf", version_base="1.3"):
+                    check_is_there(hydra.compose("config", rest), key, value)
+            except (HydraException, OmegaConfBaseException):
+                pass  # Hydra's own words stay
+            except BadSetting as refusal:
+                return str(refusal)
     return re.sub(r" See https?://\S+.*", "", text)

@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple, NoReturn
 
 import yaml
@@ -194,9 +195,9 @@ def longer_table(name: str, place: Place) -> dict[Path, str]:
 def next_steps(kind: str, name: str, project: Path | None, place: Place) -> str:
     """What to do with the new files."""
     other = "task=quadratic" if kind == "algorithm" else "algorithm=itd"
-    lines = [] if project is None else [f"uv pip install -e {project}"]
+    lines = [] if project is None else [f"uv pip install -e {quote(str(project))}"]
     lines += [
-        f"uv run pytest {place.project / 'tests' / f'test_{name}.py'}",
+        f"uv run pytest {quote(str(place.project / 'tests' / f'test_{name}.py'))}",
         f"uv run bench {kind}={name} {other}",
     ]
     return "\n".join(["next:", *(f"  {line}" for line in lines)])

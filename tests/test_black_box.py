@@ -109,3 +109,18 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(BadSetting, match=r"pip install bilevel-bench\[optuna\]"):
         optuna_tpe(0.5)
+
+
+@pytest.mark.parametrize("make", [random_search, optuna_tpe])
+def test_another_seed_tries_other_points(make: Any, context: Context) -> None:
+    task, method = quadratic(context, p=2), make(0.5, T=1)
+
+    def values(seed: int) -> set[float]:
+        s, found = first(task, method, seed), set()
+        with torch.no_grad():
+            for _ in range(3):
+                s = advance(task, method, seed, s)
+                found.add(float(s.info["value"]))
+        return found
+
+    assert values(0).isdisjoint(values(1))

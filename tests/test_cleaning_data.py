@@ -1,6 +1,7 @@
 """Hyper-cleaning: which images and labels each number may see, on images that name themselves."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from bench.core.draw import Draw, generator
 from bench.core.settings import BadSetting
 from bench.core.task import Context, Task
+from tasks import hyper_cleaning as cleaning_task
 from tasks.data.images import Images
 from tasks.hyper_cleaning import Pretraining, Recorruption, corrupt, hyper_cleaning
 from tests import cleaning as at
@@ -387,3 +389,19 @@ def test_a_walk_of_labels_in_the_task() -> None:
     first = walked(right, 0.3, "other", 0.5, 2, 0)
     seen = Draw(at.made(2, upper_data="noisy", **settings), 0, 9).f()
     assert torch.equal(seen.labels, torch.cat([first, at.truth("val", 2)]))
+
+
+def test_a_start_that_is_kept_is_of_the_images_that_chose_it(
+    made_up: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """pretraining.best picks the iterate by the second validation set."""
+    how = Pretraining(start="zero", steps=10**8, best=True)
+    monkeypatch.setattr(cleaning_task, "descend", lambda start, *rest: start)
+    context = Context(dtype=torch.float64, data_root=tmp_path)
+    plain: dict[str, Any] = {"standardise": "none", "bias": "none", "references": False}
+    for val2 in (9, 8):
+        sizes = replace(at.IMAGES, val2=val2)
+        hyper_cleaning(context, sizes, how, **plain).init(generator())
+    assert len(list((tmp_path / "derived").iterdir())) == 2

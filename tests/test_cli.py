@@ -102,6 +102,19 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "nothing to resolve": (("--resolve",), ("--resolve: goes with --cfg",)),
     "an empty sweep": (("-m", "experiment=glob(nothing*)"), ("sweep is empty", "nothing*")),
     "an empty value in a sweep": (("-m", "seed="), ("seed=",)),
+    "a range that goes nowhere": (
+        ("-m", "seed=range(0,3,0)"),
+        ("seed=range(0,3,0): a step of 0 comes nowhere",),
+    ),
+    "two settings that are not": (
+        ("task=quadratic", "algorithm.etaa=1", "run.bar=2"),
+        ("algorithm.etaa=1: no such setting; did you mean eta?",),
+    ),
+    "values of a sweep without -m": (
+        ("algorithm=bome,itd",),
+        ("algorithm=bome,itd: put -m before it",),
+    ),
+    "an equals sign in a value": (("run.root=a=b",), ("run.root=a=b: ", "in quotes")),
 }
 
 

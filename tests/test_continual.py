@@ -39,7 +39,7 @@ from bench.reproduce.book import load_book
 from bench.runs import checkpoint
 from tasks.continual import permuted_mnist, read, split_cifar
 from tasks.data.images import Images
-from tasks.models.film import Mlp
+from tasks.models.film import Mlp, Resnet
 from tasks.quadratic import quadratic
 from tests.composed import composed
 from tests.conftest import ROOT
@@ -359,3 +359,24 @@ def test_losses_of_images_together_are_those_one_by_one(
 
 def test_a_network_without_normalisation_takes_losses_one_by_one() -> None:
     assert streamed().together is None
+
+
+def test_tests_are_normalised_by_images_that_were_seen(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After three batches of the stream every image of the statistics is among these."""
+    task = split_cifar(context, tasks=2, filters=2, embedding=0, watched=5, statistics=20)
+    assert task.stream is not None
+    x, y = task.init(generator())
+    seen: list[Tensor] = []
+    plain = Resnet.moments
+
+    def moments(self: Resnet, y: Tensor, images: Tensor) -> Any:
+        seen.append(images)
+        return plain(self, y, images)
+
+    monkeypatch.setattr(Resnet, "moments", moments)
+    task.evaluate(x, y, 3)
+    there = task.stream.recall(torch.arange(3 * task.stream.batch)).images
+    assert len(seen[0])
+    assert all((there == image).flatten(1).all(1).any() for image in seen[0])

@@ -5,6 +5,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -325,6 +326,60 @@ def test_a_damaged_folder_has_one_line_and_the_others_are_compared(
     for line in said:
         assert line.startswith(f"reproduce: left out: {bad.path}")
         assert len(line) < 400
+
+
+def replace_in(file: str, old: str, new: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        text = (folder / file).read_text()
+        assert old in text
+        (folder / file).write_text(text.replace(old, new, 1))
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a value of a row": (
+        replace_in("history.jsonl", '"step": 20, "seconds": 2.0', '"step": 20, "seconds": 1.0'),
+        "history.jsonl: row 3 was changed, or one before it is gone",
+    ),
+    "no history": (
+        lambda folder: (folder / "history.jsonl").unlink(),
+        "history.jsonl has no rows, though the run has ended",
+    ),
+    "half an environment": (
+        lambda folder: (folder / "environment.json").write_bytes(b'{"python": '),
+        "environment.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_the_end_of_a_run_whose_files_were_changed_is_not_shown(case: str, tmp_path: Path) -> None:
+    """`bench` would else print a best value that nobody measured."""
+    damage, words = DAMAGES[case]
+    folder = RunFolder(tmp_path, "toy_minimax/bome/0123456789")
+    make_run(folder, 0)
+    config = yaml.safe_load((folder.path / "config.yaml").read_text())
+    config["run"] |= {"force": False, "retry_failed": False, "root": str(tmp_path)}
+    config["data"] = {"root": str(tmp_path)}
+    show = earlier_end(config, folder)
+    assert show is not None
+    show(False)
+    damage(folder.path)
+    with pytest.raises(BadSetting, match=re.escape(words)):
+        show(False)
+
+
+def test_rows_that_are_picked_out_have_their_place_in_the_chain(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "toy_minimax/bome/0123456789")
+    make_run(folder, 0)
+    assert [row["step"] for row in folder.history_at({1, 3})] == [10, 30]
+    replace_in("history.jsonl", '"step": 20, "seconds": 2.0', '"step": 20, "seconds": 1.0')(
+        folder.path
+    )
+    assert [row["step"] for row in folder.history_at({0, 1})] == [0, 10]  # before what was changed
+    with pytest.raises(BadSetting, match="row 3 was changed"):
+        folder.history_at({1, 3})
 
 
 @pytest.mark.parametrize("case", CASES)

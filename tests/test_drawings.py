@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from bench.reproduce import dots, drawings
 from bench.reproduce.records import Record
+from bench.reproduce.specs import Book, Metric
 from tests import planned
 from tests.test_report_tables import row
 
@@ -117,3 +118,14 @@ def test_a_record_without_values_has_none(tmp_path: Path) -> None:
 def test_outdated_rows_are_pale() -> None:
     assert dots.opacity(row("done", outdated=True)) == dots.FADED
     assert dots.opacity(row("done")) == 1.0
+
+
+def test_errors_are_in_per_cent_as_means_are() -> None:
+    """Of .5 and .7 the mean is .6 and the standard error .1."""
+    percent = Metric(label="a", better="higher", percent=True)
+    book = Book({}, {"any": {}, "toy": {"loss": percent}}, planned.BOOK.methods)
+    found = recorded(A=row("done done", finals={"loss": [0.5, 0.7]}))
+    panel = Figure().subplots()
+    dots.draw_metric(panel, planned.artifact(), found, book, "loss", ["A"])
+    ((left, _), (right, _)) = panel.containers[0][2][0].get_segments()[0]
+    assert (left, right) == (pytest.approx(50.0), pytest.approx(70.0))

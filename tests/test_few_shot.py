@@ -24,7 +24,7 @@ from bench.core.fit import check_kind
 from bench.core.loop import advance, first, run
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting, build
-from bench.core.task import Context, Task
+from bench.core.task import Best, Context, Task
 from bench.numerics.descent import adam, gd
 from bench.reproduce.book import load_book
 from bench.reproduce.points import format_override, points
@@ -361,3 +361,11 @@ def test_a_method_of_episodes_is_refused_on_other_tasks(context: Context) -> Non
     other = quadratic(context)
     with pytest.raises(BadSetting, match=r"for tasks of episodes, .* or task=few_shot$"):
         check_kind(other, of_episodes, *other.init(generator()))
+
+
+def test_how_far_the_last_iterate_has_dropped(context: Context) -> None:
+    task = tiny(context)
+    assert task.selection is not None
+    best = Best(0.75, 3, *task.init(generator()))
+    found = task.selection.measure(best, {"val_accuracy": torch.tensor(0.5)})
+    assert float(found["drop"]) == 0.25

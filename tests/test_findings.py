@@ -226,7 +226,7 @@ def test_every_record_of_the_book_is_found(results: Path) -> None:
 
 
 def test_all_findings(results: Path) -> None:
-    text = readme.findings_page(BOOK, results)
+    text = readme.findings_page([*readme.read_findings(BOOK, results)])
     assert text.startswith(
         "# Findings\n\nWritten by `reproduce findings` from the records beside this file. "
         "At a smaller scale, of the papers' claims **1 fail**, 1 open; of our own checks 1 hold, "
@@ -247,7 +247,8 @@ def test_all_findings(results: Path) -> None:
 
 
 def test_without_records_there_is_nothing(tmp_path: Path) -> None:
-    assert readme.findings_page(BOOK, tmp_path).endswith("file.\n\nNothing is recorded yet.\n")
+    page = readme.findings_page([*readme.read_findings(BOOK, tmp_path)])
+    assert page.endswith("file.\n\nNothing is recorded yet.\n")
 
 
 def marked(*whats: str) -> str:

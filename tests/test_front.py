@@ -1,5 +1,6 @@
 """The README's first screen: every number comes from a record."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import yaml
 
 from bench.core.settings import BadSetting
-from bench.reproduce import front, places, records
+from bench.reproduce import front, front_picture, places, records
 from bench.reproduce.front import Front, measured_number, papers_table
 from bench.reproduce.front_picture import Line, Picture, draw
 from bench.reproduce.papers import Paper
@@ -111,6 +112,16 @@ def test_positions_follow_the_values() -> None:
     xs = [float(one.split('"')[1]) for one in dots][::2]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.11)
     assert xs[0] < xs[1]
+
+
+def test_intervals_and_ticks_are_inside_of_the_picture() -> None:
+    """The interval of two runs is far wider than they are; there is a tick at 0, and one number
+    alone has a picture too."""
+    svg = draw(PICTURE, BOOK.metric("t", "loss"), [Line("r", 0.1, [-0.1, 0.2])])
+    ends = [float(x) for x in re.findall(r'x[12]="([\d.-]+)"', svg)]
+    assert front_picture.LEFT < min(ends) < max(ends) < front_picture.RIGHT
+    assert re.findall(r'middle">(.*)</text>', svg) == [f"{k / 2:g}" for k in range(-4, 5)]
+    assert ">1</text>" in draw(PICTURE, BOOK.metric("t", "loss"), [Line("r", 1.0, [1.0, 1.0])])
 
 
 @pytest.mark.parametrize(

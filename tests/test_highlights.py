@@ -8,6 +8,7 @@ import yaml
 
 from bench.core.settings import BadSetting
 from bench.reproduce import highlights, records
+from bench.reproduce.readme import read_findings
 from bench.reproduce.specs import Book
 from tests.planned import BOOK, artifact, made
 from tests.test_records import ended
@@ -40,7 +41,8 @@ def test_numbers_come_from_the_records(tmp_path: Path) -> None:
     guessed = {**ONE, "why": {"text": "Perhaps.", "tested": False}}
     unsaid = {key: value for key, value in ONE.items() if key != "why"}
     found = highlights.read_highlights(written(tmp_path, ONE, guessed, unsaid))
-    text = highlights.highlights_text(found, book, tmp_path / "results")
+    all_ = list(read_findings(book, tmp_path / "results"))
+    text = highlights.highlights_text(found, all_)
     statistic = record.claims["paper"]["less"].verdict.statistic
     assert text.startswith("## 1. A is better\n\n*Published.* It is not.\n\n*Found.* It is.\n\n")
     assert f"- `p/a`, short, paper: A has less: **holds**; {statistic}.\n" in text
@@ -55,7 +57,7 @@ def test_numbers_come_from_the_records(tmp_path: Path) -> None:
         lost = {**ONE, "claims": [{**ONE["claims"][0], **change}]}
         found = highlights.read_highlights(written(tmp_path, lost))
         with pytest.raises(BadSetting, match=r"highlights\.yaml: no record has p/[ab] "):
-            highlights.highlights_text(found, book, tmp_path / "results")
+            highlights.highlights_text(found, all_)
 
 
 def test_a_folder_without_the_file_has_none(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Hypergradients against the closed form, and unrolled ones against autograd through the loop."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -130,3 +131,20 @@ def test_aid_bio_tells_the_curvature_along_its_inner_steps(
 def test_reverse_cannot_go_back_further_than_it_came() -> None:
     with pytest.raises(BadSetting, match=r"algorithm\.K=7: write at most algorithm\.T=3"):
         reverse(*OUTER, 0.1, T=3, K=7)
+
+
+def test_the_curvature_that_aid_bio_tells_is_the_largest_on_its_way(context: Context) -> None:
+    """Steps of .9 damp the steep direction at once, so that ratios fall from near 1 to .1."""
+    a, lr, T = torch.tensor([1.0, 0.1]).double(), 0.9, 12
+    task = replace(
+        quadratic(context, p=2, q=2),
+        lower=lambda x, y, z: 0.5 * (a * y * y).sum() + 0 * x.sum(),
+        lower_derivatives=None,
+    )
+    algorithm, y0 = aid_bio(gd(), 0.01, lr, T=T), torch.tensor([1.0, 0.5]).double()
+    state = algorithm.init(torch.zeros(2).double(), y0)
+    _, info = algorithm.step(Oracle(task), state, Draw(task, 0, 0))
+    moves = [lr * a * y0 * (1 - lr * a) ** t for t in range(T - 1)]
+    ratios = [float((a * d).norm() / d.norm()) for d in moves]
+    assert ratios[-1] < 0.5 * ratios[0]
+    assert float(info["curvature"]) == pytest.approx(max(ratios), rel=1e-9)

@@ -958,3 +958,57 @@ def test_what_the_machine_does_is_no_failure_of_the_run(
 def test_a_function_that_makes_something_else_is_told(kind: type) -> None:
     with pytest.raises(BadSetting, match=rf"^task: .* returns NoneType, not {kind.__name__}"):
         opening.of_kind(kind, None, "task")
+
+
+def test_the_logger_has_the_end_before_the_summary_is_there(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed between the two makes the end again, and tells the logger again."""
+    there: list[bool] = []
+    plain = recording.build
+
+    def look(*_: object) -> None:
+        there.append((place(config).path / "summary.json").exists())
+
+    def build(node: Any, *given: Any) -> Any:
+        if "loggers" not in node["_target_"]:
+            return plain(node, *given)
+        return Logger(lambda row: None, look, look)
+
+    monkeypatch.setattr(recording, "build", build)
+    assert perform(config, quiet=True) == 0
+    assert there == [False, False]
+    assert (place(config).path / "summary.json").exists()
+
+
+def test_a_run_that_another_process_has_just_made_is_not_made_again(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended while this process waited for the folder."""
+    assert perform(config, quiet=True) == 0
+    plain, asked = launch.earlier_end, []
+
+    def earlier_end(*given: Any) -> Any:
+        asked.append(given)
+        return None if len(asked) == 1 else plain(*given)
+
+    def begin(*given: Any) -> int:
+        raise AssertionError("it is made again")
+
+    monkeypatch.setattr(launch, "earlier_end", earlier_end)
+    monkeypatch.setattr(launch, "begin", begin)
+    assert perform(config, quiet=True) == 0
+    assert len(asked) == 2
+
+
+def test_one_answer_without_a_job_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue may answer before it knows of a job that was just submitted."""
+    now = [103.0]
+    answer = SimpleNamespace(returncode=0, stdout="7_2\n")
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(slurm.subprocess, "run", lambda *given, **named: answer)
+    queue = slurm.Queue()
+    assert not queue.misses("7_1", 100.0)
+    now[0] = 107.0
+    assert queue.misses("7_1", 100.0)
+    assert not queue.misses("7_2", 100.0)

@@ -133,3 +133,12 @@ def test_a_busy_process_is_seen() -> None:
     found = machine.others_cores(before, now)
     assert found is not None
     assert found * (now.wall - before.wall) > 0.8
+
+
+def test_each_run_has_its_own_share_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 3.0, 7.0])
+    monkeypatch.setattr(machine, "_ends", [])
+    monkeypatch.setattr(machine.time, "process_time", lambda: next(times))
+    found = [machine.process_of_run() for _ in range(3)]
+    assert [one["cpu_seconds"] for one in found] == [1.0, 2.0, 4.0]
+    assert [one["earlier_runs"] for one in found] == [0, 1, 2]

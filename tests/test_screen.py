@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from bench.core.settings import BadSetting
 from bench.runs import loggers
-from bench.runs.better import Best, Better, better_values
+from bench.runs.better import Best, Better, better_values, improves
 from bench.runs.folder import RunFolder
 from bench.runs.loggers import About, answers, mirror
 from bench.runs.screen import Screen, show_summary, summary_line
@@ -512,3 +513,10 @@ def test_labels_are_for_wandb_and_what_is_set_wins() -> None:
     }  # fmt: skip
     loggers.set_labels({"logger": node}, {"row": "a"}, "g")
     assert (node["labels"], node["group"]) == ({"row": "a"}, "mine")
+
+
+def test_an_infinite_value_is_no_best() -> None:
+    assert not improves(math.inf, None, "higher")
+    assert not improves(-math.inf, None, "lower")
+    assert not improves(math.nan, None, "lower")
+    assert improves(1.0, None, "lower")

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 import networkx
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -344,6 +345,26 @@ def test_a_box_without_points_is_refused() -> None:
         with pytest.raises(BadSetting, match="write low <= high"):
             box(low, high)
     assert box(0.0, math.inf).project is not None  # what is not negative
+
+
+def test_what_is_no_number_is_refused() -> None:
+    for given in ("1", None, True, torch.ones(2)):
+        with pytest.raises(BadSetting, match=r"^box: high=.*: write a number"):
+            box(0, given)  # type: ignore[arg-type]
+        with pytest.raises(BadSetting, match=r"^l2_ball: radius=.*: write a number"):
+            l2_ball(given)  # type: ignore[arg-type]
+    box(np.float64(0), np.int64(1))
+
+
+def test_edges_are_pairs_of_numbers() -> None:
+    """A list will do as well as a tensor."""
+    pairs = [[0, 1], [1, 2], [0, 2]]
+    gradient = torch.tensor([3.0, 1.0, 2.0])
+    found = [spanning_trees(3, e).lmo(gradient, 0.0) for e in (pairs, torch.tensor(pairs))]  # type: ignore[misc,arg-type]
+    assert found[0].tolist() == found[1].tolist() == [0, 1, 1]
+    for wrong in ([0, 1, 2], [[0, 1, 2]], [[0.0, 1.0], [1.0, 2.0]]):
+        with pytest.raises(BadSetting, match="edges: write two whole numbers for each edge"):
+            spanning_trees(3, torch.tensor(wrong))
 
 
 def test_graphs_without_spanning_trees_are_refused() -> None:

@@ -31,6 +31,8 @@ from bench import (
     Solution,
     box,
     l2_ball,
+    methods,
+    nuclear_ball,
     solve,
     spanning_trees,
 )
@@ -391,6 +393,20 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
     "object": (call(outer_lr=zeros(1)), "outer_lr: Tensor is no setting; write a number or a text"),
     "together": (call(method="reverse", K=20), "K=20: write at most T=10, the steps there are"),
     "steps": (call(steps=0), "steps=0: write an integer of at least 1"),
+    "seconds": (call(seconds=True), "seconds=True: write a number above 0"),
+    "progress": (call(progress="yes"), "progress=yes: write True, False or None"),
+    "counts": (
+        call(evaluate=lambda x, y: {"calls/grad_f": 1.0}),
+        "evaluate: gives calls/grad_f, which is a row's own; rename it",
+    ),
+    "a derivative inside": (
+        call(lower=lambda x, y: lower(x, y) + torch.autograd.grad(lower(x, y), y)[0].sum()),
+        r"lower: takes a derivative by torch.autograd, .*; take it by torch\.func\.grad",
+    ),
+    "a set of matrices": (
+        call(y_in=nuclear_ball(1.0)),
+        "nuclear_ball: is a set of matrices, and there is a 1-d tensor",
+    ),
     "every": (call(every=0.5), "every=0.5: write an integer of at least 1"),
     "stream": (call(method="er"), "method=er: is for streams of tasks only, .* there is .*bome"),
     "episodes": (
@@ -921,3 +937,49 @@ def test_a_sampler_without_a_signature_is_refused_by_its_name() -> None:
     """`min` is a function of C that takes anything, and that says of nothing what it takes."""
     with pytest.raises(BadSetting, match=r"^upper_data: write it as draw\(rng, size\) or"):
         solve(data_loss, lower, zeros(2), zeros(2), **QUICK, upper_data=min)
+
+
+def test_inference_mode_is_refused_and_no_grad_is_not() -> None:
+    with torch.no_grad():
+        solve(upper, lower, zeros(2), zeros(2), **QUICK)
+    with torch.inference_mode(), pytest.raises(BadSetting, match=r"^solve: torch\.inference_mode"):
+        solve(upper, lower, zeros(2), zeros(2), **QUICK)
+
+
+def test_a_first_step_that_calls_less_than_others_is_said_to_be_one() -> None:
+    """SPABA's first step fills no table; AID-CG's steps are all alike."""
+    assert "The first step, from which others differ, calls: " in methods()["spaba"].help
+    assert "A step calls: " in methods()["aid_cg"].help
+
+
+def test_a_solution_may_be_written_into() -> None:
+    """What a run goes on from by `after` is a copy."""
+
+    def f(x, y):  # type: ignore[no-untyped-def]
+        return (y["a"] - 1).square().sum() + x["a"].square().sum()
+
+    def g(x, y):  # type: ignore[no-untyped-def]
+        return (y["a"] - x["a"]).square().sum()
+
+    start, given = {"a": zeros(2)}, {"method": "soba", "outer_lr": 0.1}
+    whole = solve(f, g, start, start, steps=8, **given)
+    part = solve(f, g, start, start, steps=4, **given)
+    part.x["a"].fill_(7.0)
+    part.y["a"].fill_(7.0)
+    assert torch.equal(solve(f, g, start, start, steps=8, after=part, **given).x["a"], whole.x["a"])
+
+
+def test_an_interrupt_while_a_row_is_shown_leaves_the_rows_of_the_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = Screen.show_row
+
+    def show(self: Screen, row: Any) -> None:
+        if row["step"] == 6:
+            raise KeyboardInterrupt
+        plain(self, row)
+
+    monkeypatch.setattr(calling.Screen, "show_row", show)
+    with pytest.raises(calling.Interrupted) as cut:
+        solve(upper, lower, zeros(2), zeros(2), method="soba", every=3, steps=12, outer_lr=0.01)
+    assert [row["step"] for row in cut.value.solution.history] == [0, 3]

@@ -1,6 +1,7 @@
 """The source files that a run depends on: found without importing, told when they have changed."""
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,3 +160,12 @@ def test_a_finished_run_whose_code_has_changed_says_so(
         "this run is finished, but its data has changed since: own/entries.csv; "
         "run.force=true makes it anew"
     )
+
+
+def test_a_file_of_the_same_size_may_have_changed(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"one")
+    before = launch.digest_of_file(file)
+    file.write_bytes(b"two")
+    os.utime(file, ns=(1, 1))
+    assert launch.digest_of_file(file) != before

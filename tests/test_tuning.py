@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -610,3 +612,34 @@ def test_workers_may_stay_for_the_next_jobs(monkeypatch: pytest.MonkeyPatch) -> 
         assert Fake.dismissed == 0
     assert Fake.dismissed == 1
     assert workers._kept == []
+
+
+def test_a_run_that_diverged_is_the_worst_whatever_it_measured_last() -> None:
+    made = object.__new__(search.Search)
+    made.aim = SimpleNamespace(metric="loss", worst=math.inf)  # type: ignore[assignment]
+
+    def run(status: str) -> Any:
+        summary = {"status": status, "last": {"loss": 1.0}}
+        return SimpleNamespace(folder=SimpleNamespace(summary=lambda: summary))
+
+    assert made.value(run("done")) == 1.0
+    assert made.value(run("diverged")) == math.inf
+
+
+def test_searches_of_two_seeds_share_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    optuna = pytest.importorskip("optuna")
+    seen: list[int] = []
+    monkeypatch.setattr(optuna.samplers, "RandomSampler", seen.append)
+    for seed in range(3):
+        for number in range(50):
+            search.sampler_of("random", seed, number)
+    assert len(set(seen)) == len(seen) == 150
+
+
+def test_an_interval_of_numbers_is_refused_for_a_count(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    """Before any trial, also where a third of the way lies a whole number."""
+    done = main("-m", "hydra/sweeper=optuna", "task=quadratic", "algorithm.T=interval(1, 10)")
+    assert done.code == 2
+    assert "algorithm.T=3.86" in done.err
+    assert "valid integer" in done.err
+    assert not list(tmp_path.rglob("summary.json"))

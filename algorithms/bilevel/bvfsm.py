@@ -50,7 +50,8 @@ def bvfsm(
     """BVFSM.
 
     outer, outer_lr: the rule and the size of the step on x. lower_lr, inner_lr: the step sizes of y
-    and z. T, inner_momentum: the number and the momentum of the steps on each of them. l2, log: the
+    and z. T, inner_momentum: the number and the momentum of the steps on each of them; a step that
+    would leave the domain of the logarithm is not taken, and leaves no momentum. l2, log: the
     weights of the regularisers and of the barrier, which is
     -log r_k log(g(z) + l2 r_k |z|^2 - g(y) + eps). variant: "code" adds the detached value of g(y)
     inside the logarithm, so that the barrier's weight does not see g(y). decay, rate, horizon: r_k

@@ -7,6 +7,7 @@ coordinate of s is a number either, so that the run is seen to have diverged.
 """
 
 import math
+from numbers import Real
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ LOST = 1e-3  # of a simplex's total: the most that rounding of its coordinates' 
 def box(low: float, high: float) -> Set:
     """Points whose every coordinate lies in [low, high]; without a linear minimisation oracle where
     an end is infinite. Raises BadSetting if there are no such points."""
+    check_number("box: low", low)
+    check_number("box: high", high)
     if not low <= high:
         raise BadSetting(f"box: low={low} and high={high}: write low <= high")
 
@@ -88,6 +91,7 @@ def nuclear_ball(radius: float) -> Set:
     from bench.numerics.singular import top_singular  # slow to import, which is not for a step
 
     def project(u: Tensor) -> Tensor:
+        check_matrix(u)
         if not u.isfinite().all():  # it has no singular values
             return torch.full_like(u, math.nan)
         left, values, right = torch.linalg.svd(u, full_matrices=False)
@@ -96,6 +100,7 @@ def nuclear_ball(radius: float) -> Set:
         return left @ (onto_simplex(values, radius)[:, None] * right)
 
     def lmo(gradient: Tensor, accuracy: float = 0.0) -> Tensor:
+        check_matrix(gradient)
         if not gradient.isfinite().all():  # it has no singular vectors
             return torch.full_like(gradient, math.nan)
         if radius == 0:
@@ -117,7 +122,9 @@ def spanning_trees(nodes: int, edges: Tensor) -> Set:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    ends = edges.cpu().numpy()
+    ends = torch.as_tensor(edges).cpu().numpy()
+    if ends.ndim != 2 or ends.shape[1] != 2 or ends.dtype.kind not in "iu":
+        raise BadSetting("spanning_trees: edges: write two whole numbers for each edge")
     if not ends.size or ends.min() < 0 or ends.max() >= nodes:
         raise BadSetting(f"spanning_trees: edges: write two numbers below nodes={nodes} for each")
     a, b = ends.min(1), ends.max(1)
@@ -155,8 +162,21 @@ def unless_nan(vertex: Tensor, gradient: Tensor) -> Tensor:
     return torch.where(gradient.isnan().any(), math.nan, vertex)
 
 
+def check_number(what: str, value: object) -> None:
+    """Raise BadSetting unless a value is a single number."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise BadSetting(f"{what}={value!r:.40}: write a number, which is for all coordinates")
+
+
+def check_matrix(u: Tensor) -> None:
+    """Raise BadSetting unless u is a matrix."""
+    if u.ndim != 2:
+        raise BadSetting(f"nuclear_ball: is a set of matrices, and there is a {u.ndim}-d tensor")
+
+
 def check_size(what: str, size: float) -> None:
     """Raise BadSetting unless a set's size is a finite number that is not negative."""
+    check_number(what, size)
     if not (size >= 0 and math.isfinite(size)):
         raise BadSetting(f"{what}={size}: write a finite number, 0 or more")
 

@@ -269,13 +269,14 @@ def findings(
     Where there is no docs/findings.md, the findings are shown and nothing is written. What packages
     of your own bring is in none of these files.
     """
-    from bench.reproduce import written
+    from bench.reproduce import readme, written
 
     book = load_book(specs, outside=False)
     if not (top / written.FINDINGS).is_file():
         if check:
             raise BadSetting(f"--check: there is no {top / written.FINDINGS}; start in a checkout")
-        out.print(Markdown("\n".join(written.findings_parts(book, results, specs, None).values())))
+        found = list(readme.read_findings(book, results))
+        out.print(Markdown("\n".join(written.findings_parts(found, results, specs, None).values())))
         return
     for file, text in written.written_files(top, book, results, specs).items():
         if not check:

@@ -58,9 +58,10 @@ def picture_lines(
 
 def draw(picture: Picture, metric: Metric, lines: list[Line]) -> str:
     """The picture as the text of an SVG file."""
-    numbers = [line.published for line in lines] + [v for line in lines for v in line.values]
+    ends = [end for line in lines for end in student_interval(line.values, LEVEL)]
+    numbers = [line.published for line in lines] + ends
     low, high = min(numbers), max(numbers)
-    margin = 0.06 * (high - low)
+    margin = 0.06 * (high - low) or 0.5
     low, high = low - margin, high + margin
 
     def across(value: float) -> float:
@@ -115,7 +116,5 @@ def _ticks(low: float, high: float) -> Iterator[float]:
     """Round numbers between the two, from four to nine of them."""
     size = 10.0 ** (math.floor(math.log10(high - low)) - 1)
     step = next(s * size for s in (1, 2, 5, 10, 20, 50) if high - low <= 9 * s * size)
-    at = step * (int(low / step) + 1)
-    while at < high:
-        yield round(at, 10)
-        at += step
+    for k in range(math.floor(low / step) + 1, math.ceil(high / step)):
+        yield round(k * step, 10)

@@ -3,6 +3,7 @@
 conf/paper/highlights.yaml says in words what each finding is, and names the claims that show it.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import Field
@@ -11,9 +12,8 @@ from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path, own_specs, read_yaml, validate
 from bench.reproduce.claim_kinds import Cause, describe_text
 from bench.reproduce.claim_records import ClaimRecord
-from bench.reproduce.readme import Finding, is_weak, looks_at, read_findings
+from bench.reproduce.readme import Finding, is_weak, looks_at
 from bench.reproduce.schema import Budget, StrictModel, Variant
-from bench.reproduce.specs import Book
 
 FILE = "highlights.yaml"
 
@@ -63,13 +63,13 @@ def read_highlights(folder: Path | None) -> list[Highlight]:
     return [validate(Highlight, one, file, str(i)) for i, one in enumerate(content, 1)]
 
 
-def highlights_text(found: list[Highlight], book: Book, results: Path) -> str:
-    """The findings in Markdown, numbered.
+def highlights_text(chosen: Iterable[Highlight], found: Iterable[Finding]) -> str:
+    """The chosen findings in Markdown, numbered, from what all records say.
 
     Raises BadSetting for a claim that no record has.
     """
-    entries = {(f.artifact.id, f.budget): f for f in read_findings(book, results)}
-    parts = [highlight_text(i, one, entries) for i, one in enumerate(found, 1)]
+    entries = {(f.artifact.id, f.budget): f for f in found}
+    parts = [highlight_text(i, one, entries) for i, one in enumerate(chosen, 1)]
     return "\n".join(parts)
 
 

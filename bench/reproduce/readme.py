@@ -91,9 +91,8 @@ def summary_table(found: list[Finding], link: str | None) -> str:
     return f"\n{' '.join(said)}\n\n" + markdown_table(head, rows)
 
 
-def findings_page(book: Book, results: Path) -> str:
+def findings_page(found: list[Finding]) -> str:
     """The page of all findings: a table of all claims, and a line for each one that fails."""
-    found = list(read_findings(book, results))
     rows = [row for entry in found for row in finding_rows(entry)]
     lines = [
         failure_line(entry.artifact.id, variant, claim)

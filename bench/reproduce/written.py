@@ -7,9 +7,11 @@ from pathlib import Path
 from bench.reproduce import speed
 from bench.reproduce.front import front_parts, read_front
 from bench.reproduce.highlights import highlights_text, read_highlights
-from bench.reproduce.league.written import league_files, league_findings
+from bench.reproduce.league.page import findings_text
+from bench.reproduce.league.written import league_files, own_boards
 from bench.reproduce.papers import load_papers
 from bench.reproduce.readme import (
+    Finding,
     coverage_text,
     findings_page,
     read_findings,
@@ -26,17 +28,17 @@ SCALING = Path("docs/scaling.svg")
 
 
 def findings_parts(
-    book: Book, results: Path, specs: Path | None, claims: str | None
+    found: list[Finding], results: Path, specs: Path | None, claims: str | None
 ) -> Mapping[str, str]:
     """The marked parts of docs/findings.md: the findings that matter most, if the folder of specs
     names any, and how all records stand.
 
-    claims: a link to every claim; None: there is no such page. Raises BadSetting.
+    found: what the records say. claims: a link to every claim; None: there is no such page. Raises
+    BadSetting.
     """
     parts = {}
     if chosen := read_highlights(specs):
-        parts["highlights"] = highlights_text(chosen, book, results)
-    found = list(read_findings(book, results))
+        parts["highlights"] = highlights_text(chosen, found)
     parts["findings"] = summary_table(found, claims) + coverage_text(results)
     return parts
 
@@ -55,11 +57,13 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
     claims = results / "README.md"
     page = top / FINDINGS
     link = os.path.relpath(claims, page.parent)
-    parts, league = findings_parts(book, results, specs, link), {}
+    found = list(read_findings(book, results))
+    parts, league = findings_parts(found, results, specs, link), {}
     if (top / LEAGUE).is_file():
-        parts = {**parts, "league": league_findings(results)}
-        league = league_files(top / LEAGUE, results)
-    fresh = {claims: findings_page(book, results), page: replace_parts(page, parts), **league}
+        boards = own_boards(results)
+        parts = {**parts, "league": findings_text(boards)}
+        league = league_files(top / LEAGUE, boards)
+    fresh = {claims: findings_page(found), page: replace_parts(page, parts), **league}
     if (results / "speed").is_dir():
         file = top / "docs" / "speed.md"
         fresh[file] = replace_parts(file, {"speed": speed.speed_tables(results)})
@@ -67,7 +71,6 @@ def written_files(top: Path, book: Book, results: Path, specs: Path | None) -> d
         if drawn:
             fresh[top / SCALING] = drawn[-1]
     if front := read_front(specs):
-        found = list(read_findings(book, results))
         first = front_parts(front, load_papers(specs), read_highlights(specs), book, found)
         file = top / "README.md"
         fresh[file] = replace_parts(file, {"papers": first.papers, "surprises": first.surprises})

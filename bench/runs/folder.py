@@ -38,9 +38,9 @@ from bench.runs.files import (
 from bench.runs.history import (
     EachRow,
     History,
+    checked_rows,
     count_rows,
     read_rows,
-    readable_rows,
     rows_at,
     rows_to_keep,
 )
@@ -185,11 +185,9 @@ class RunFolder:
         return rows_at(self.path / HISTORY, wanted)
 
     def best(self, better: Mapping[str, Better]) -> dict[str, Best]:
-        """The best value so far of each of these metrics; none if the history cannot be read."""
-        try:
-            return best_of(readable_rows(self.path / HISTORY), better)
-        except (BadSetting, OSError):
-            return {}
+        """The best value so far of each of these metrics; raises BadSetting as `history` does."""
+        ended = os.path.lexists(self.summary_file)
+        return best_of(checked_rows(self.path / HISTORY, ended), better)
 
     def config(self, keys: Set[str] = frozenset()) -> dict[str, Any]:
         """Every setting of the run, as config.yaml has it.

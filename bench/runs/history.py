@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from bench.runs.files import ADVICE, check_text, damaged, is_number, open_regula
 MOST_BYTES = 2_000_000_000  # of a history
 MOST_LINE = 1_000_000  # bytes of a row
 MOST_ROWS = 300_000  # that are read whole; a sample is taken of more
+CHANGED = "was changed, or one before it is gone"
 DIGEST = re.compile(rb', "digest": "([0-9a-f]{16})"\}$')
 
 
@@ -46,32 +48,27 @@ def read_rows(path: Path, ended: bool = False) -> list[dict[str, Any]]:
     BadSetting, which names the first bad row, if the file was changed.
     """
     rows: list[dict[str, Any]] = []
-    for line in checked_lines(path, ended):
-        rows.append(line.row or {})
+    for row in checked_rows(path, ended):
+        rows.append(row)
         if len(rows) > MOST_ROWS:
             raise BadSetting(f"{path} has more than {MOST_ROWS:,} rows: {ADVICE}")
     return rows
 
 
-def readable_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows that can be read, one after the other; the digests are not checked.
-
-    Raises BadSetting if the file cannot be read.
-    """
-    for text in raw_lines(path):
-        row = parse_line(text).row
-        if row is not None:
-            yield row
+def checked_rows(path: Path, ended: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of `read_rows`, one after the other; raises BadSetting at the first bad one."""
+    for line in checked_lines(path, ended):
+        yield line.row or {}
 
 
 @dataclass(frozen=True)
 class EachRow:
-    """The rows of a history that can be read, each time from the file, one after the other."""
+    """The rows of a history, each time from the file, one after the other."""
 
     path: Path
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return readable_rows(self.path)
+        return checked_rows(self.path)
 
 
 def count_rows(path: Path) -> int:
@@ -97,10 +94,20 @@ def spread(count: int, most: int) -> set[int]:
 def rows_at(path: Path, wanted: Set[int]) -> list[dict[str, Any]]:
     """The rows with these numbers, from 0, as far as they are there; only these are parsed.
 
-    Raises BadSetting, which names the row, if one of them cannot be read.
+    Raises BadSetting, which names the row, if one of them cannot be read, or at the first up to the
+    last of them whose digest is not that of the row and those before it.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
+    before, chained = "", False
     for i, text in enumerate(raw_lines(path)):
+        if len(rows) == len(wanted):
+            break
+        own, digest, _ = take_apart(text)
+        chained = digest is not None if i == 0 else chained
+        if chained:
+            before = chain(before, own)
+            if digest != before:
+                raise bad_row(path, i + 1, CHANGED)
         if i in wanted:
             row = parse_line(text).row
             if row is None:
@@ -127,12 +134,13 @@ def checked_lines(path: Path, ended: bool = False) -> Iterator[Line]:
             may_be_cut = line.cut or (not chained and next(lines, None) is None)
             if may_be_cut and not ended:
                 return
-            word = "cannot be read" if line.row is None else "was changed, or one before it is gone"
-            raise bad_row(path, number, word)
+            raise bad_row(path, number, "cannot be read" if line.row is None else CHANGED)
         if line.row["step"] <= step:
             raise bad_row(path, number, "is not of a later step than the one before")
         before, step = expected or "", line.row["step"]
         yield line
+    if ended and step < 0:
+        raise BadSetting(f"{path} has no rows, though the run has ended: {ADVICE}")
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
@@ -155,14 +163,19 @@ def bad_row(path: Path, number: int, word: str) -> BadSetting:
     return BadSetting(f"{path}: row {number} {word}: {ADVICE}")
 
 
-def parse_line(text: bytes) -> Line:
-    """A line of the file, taken apart."""
+def take_apart(text: bytes) -> tuple[bytes, str | None, bool]:
+    """The row's own text in a line of the file, its digest, and whether the line has no end."""
     cut = not text.endswith(b"\n")
     text = text.rstrip(b"\r\n")
     found = DIGEST.search(text)
-    digest = found[1].decode() if found else None
-    if found:
-        text = text[: found.start()] + b"}"
+    if found is None:
+        return text, None, cut
+    return text[: found.start()] + b"}", found[1].decode(), cut
+
+
+def parse_line(text: bytes) -> Line:
+    """A line of the file, taken apart, and its row."""
+    text, digest, cut = take_apart(text)
     try:
         row = json.loads(text)
         good = isinstance(row, dict) and type(row.get("step")) is int and row["step"] >= 0
@@ -223,9 +236,8 @@ class History:
 
     def __init__(self, path: Path):
         self.path = path
-        self.digest = ""
-        for text in raw_lines(path):
-            self.digest = parse_line(text).digest or ""
+        last = deque(raw_lines(path), maxlen=1)
+        self.digest = take_apart(last[0])[1] or "" if last else ""
         self.file = path.open("ab", buffering=0)
 
     def add(self, values: dict[str, Any]) -> None:

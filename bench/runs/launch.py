@@ -197,12 +197,10 @@ def describe_change(config: dict[str, Any], folder: RunFolder) -> str | None:
 def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
     """The source files of a run that have changed since it was made, by path.
 
-    The list is empty too if the folder does not say which files the run used.
+    The list is empty too if the folder does not say which files the run used. Raises BadSetting if
+    what it says is damaged.
     """
-    try:
-        old = folder.environment().get("source")
-    except BadSetting:
-        return []
+    old = folder.environment().get("source")
     if not old or "files" not in old:
         return []
     used = old["files"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from bench.core.algorithm import Algorithm
 from bench.core.draw import Draw
@@ -127,6 +128,7 @@ def build_run(
         algorithm: Algorithm = of_kind(Algorithm, build(config["algorithm"]), "algorithm")
         task = of_kind(Task, build_task(config["task"], context), "task")
         start = first(task, algorithm, config["seed"])
+        check_dtype(context, start.state.x, start.state.y)
         check_inside(task, start.state.x, start.state.y)
         check_kind(task, algorithm, start.state.x, start.state.y)
         if task.stream is not None:  # which refuses a step beyond its end
@@ -144,6 +146,16 @@ def build_run(
         check_data(folder, old, task)
         start = checkpoint.load(folder.checkpoint, folder.name, start)
     return OpenRun(config, folder, task, algorithm, start, old, until, device, compiles)
+
+
+def check_dtype(context: Context, x: Tensor, y: Tensor) -> None:
+    """Raise BadSetting if x or y, of any shape, has another dtype than the run."""
+    for name, start in zip("xy", (x, y)):
+        if start.dtype != context.dtype:
+            raise BadSetting(
+                f"task: init gives {name} as {start.dtype}, and run.dtype is {context.dtype}: make "
+                "it of context.dtype"
+            )
 
 
 def of_kind(kind: type[T], made: Any, name: str) -> T:

@@ -91,13 +91,17 @@ def solve(
     has the rows so far. Ctrl-C raises Interrupted, a KeyboardInterrupt whose `solution` has the
     steps so far, and from which a run goes on by `after`.
     """
+    if torch.is_inference_mode_enabled():
+        raise BadSetting("solve: torch.inference_mode has no derivatives; call it outside of that")
     settings = {key: without_numpy(value) for key, value in settings.items()}
     steps, every, seed, seconds = map(without_numpy, (steps, every, seed, seconds))
     for key, value, least in (("steps", steps, 1), ("every", every, 1), ("seed", seed, 0)):
         if type(value) is not int or value < least:
             raise BadSetting(f"{key}={value}: write an integer of at least {least}")
-    if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+    if seconds is not None and not (type(seconds) in (int, float) and seconds > 0):
         raise BadSetting(f"seconds={seconds}: write a number above 0")
+    if progress is not None and type(progress) is not bool:
+        raise BadSetting(f"progress={progress}: write True, False or None")
     if stop is not None and not callable(stop):
         raise BadSetting(f"stop={stop}: write a function that is given a row of the history")
     name, algorithm, whole = methods.chosen(method, settings, steps)

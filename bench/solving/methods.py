@@ -28,6 +28,7 @@ from bench.hydra_parts import own_configurations
 from bench.search_path import find_clash
 
 GROUP = "algorithm"
+LATER = 50  # steps of which the first may differ in what it calls
 UNREADABLE = (YAMLError, UnicodeDecodeError)  # what reading a yaml raises that is none
 
 
@@ -36,10 +37,10 @@ class Method:
     """A method of the suite.
 
     paper: where it is from. summary: what it does, in a sentence. settings: its keyword arguments
-    with their defaults, a nested dict for a rule of descent. cost: what a step with the defaults
-    calls; None: unknown. kind: for which problems it is. caveat: why it may end away from the
-    solution, as the paragraph "Caveat: ..." of its docstring says; empty: no reason is known.
-    help: all of this and what each setting means, to be printed.
+    with their defaults, a nested dict for a rule of descent. cost: what the first step with the
+    defaults calls, which of some methods calls less than a later one; None: unknown. kind: for
+    which problems it is. caveat: why it may end away from the solution, as the paragraph "Caveat:
+    ..." of its docstring says; empty: no reason is known. help: all of this and what each setting means, to be printed.
     """
 
     name: str
@@ -220,7 +221,9 @@ def described(name: str, node: Any) -> Method:
     cost = algorithm.cost_at(Moment())
     lines = [f"{name}: {paper}", text, f"For: {problems_of(algorithm)}."]
     if cost is not None:
-        lines.append(f"A step calls: {cost_text(cost)}.")
+        later = any(algorithm.cost_at(Moment(k)) != cost for k in range(1, LATER))
+        what = "The first step, from which others differ," if later else "A step"
+        lines.append(f"{what} calls: {cost_text(cost)}.")
     lines.append("Settings: " + ", ".join(f"{k}={v!r}" for k, v in settings.items()))
     return Method(
         name,

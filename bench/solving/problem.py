@@ -107,7 +107,8 @@ def measures(given: Any, taken: set[str]) -> dict[str, Tensor]:
     or names that a row has already."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise BadSetting(f"evaluate: gives {given!r:.40}; write a dict of numbers by their names")
-    if both := sorted(given.keys() & taken):
+    rows_own = ("calls/", "samples/", "info/")
+    if both := sorted(key for key in given if key in taken or key.startswith(rows_own)):
         raise BadSetting(f"evaluate: gives {both[0]}, which is a row's own; rename it")
     return {
         key: torch.tensor(number("evaluate:", key, value), dtype=torch.float64)
@@ -167,7 +168,13 @@ def loss(given: Losses, name: str, with_data: bool, x: Packing, y: Packing | Non
             arguments.append(y.view(y_now))
         if with_data:
             arguments.append(batch)
-        value = given(*arguments)
+        try:
+            value = given(*arguments)
+        except RuntimeError as error:
+            if "does not require grad" not in str(error):
+                raise
+            said = "takes a derivative by torch.autograd, which is off where a value is asked for"
+            raise BadSetting(f"{name}: {said}; take it by torch.func.grad") from error
         if not isinstance(value, Tensor) or value.numel() != 1:
             kind = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise BadSetting(f"{name}: gives {kind}, not one number: end it with .mean() or .sum()")

@@ -92,7 +92,7 @@ class Interval:
 
     def corners(self) -> tuple[str, ...]:
         """Its ends; between those of floats one that is not whole, which a count refuses."""
-        between = () if self.whole else (self.text(self.low + (self.high - self.low) / 3),)
+        between = () if self.whole else (self.text(self.low + (self.high - self.low) / math.pi),)
         return self.text(self.low), *between, self.text(self.high)
 
 

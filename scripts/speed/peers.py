@@ -34,7 +34,8 @@ def environment(name: str, requirement: str, why: str, with_torch: bool = True) 
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache / f"{name.lower()}-py{version}-{release}"
     python = folder / "bin" / "python"
-    if (folder / "complete").is_file():
+    complete = folder / "complete"  # says with which requirement
+    if complete.is_file() and complete.read_text() == requirement:
         return python
     uv = os.environ.get("UV") or shutil.which("uv")
     if uv is None:
@@ -51,7 +52,7 @@ def environment(name: str, requirement: str, why: str, with_torch: bool = True) 
         if done.returncode:
             said = " ".join(done.stderr.split())
             raise Unavailable(f"{name} could not be installed: {said[:300]}")
-    (folder / "complete").touch()
+    complete.write_text(requirement)
     return python
 
 

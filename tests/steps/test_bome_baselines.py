@@ -287,3 +287,19 @@ def test_upper_only(l2: float, case: str, batch: int | None) -> None:
 
     method = upper_only(adam(), 0.1, l2, batch) if l2 else upper_only(adam(), 0.1, batch=batch)
     assert_follows(task, method, by_hand)
+
+
+def test_a_step_of_bvfsm_that_is_refused_leaves_no_momentum() -> None:
+    """g = y^2 / 2 and eps = .5 ask for |y| < 1, and z stays at 0. From 0 the first step along
+    y - 5 ends at .5; the second would end at 1.2, and the third is half as long, from rest."""
+    task = Task(
+        upper=lambda x, y, d: 0.5 * (y - 5).square().sum(),
+        lower=lambda x, y, d: 0.5 * y.square().sum(),
+        init=lambda rng: (torch.zeros(1).double(), torch.zeros(1).double()),
+        evaluate=lambda x, y, step: {"loss": y.sum()},
+        metric="loss",
+    )
+    method = bvfsm(gd(), 0.1, 0.1, 0.1, T=3, log=0.0, eps=0.5, l2=0.0, inner_momentum=0.5)
+    start = torch.zeros(1).double()
+    new, _ = method.step(Oracle(task), method.init(start, start), Draw(task, 0, 0))
+    assert new.y.tolist() == pytest.approx([0.5 + 0.05 * 4.5], rel=1e-12)

@@ -212,3 +212,20 @@ def test_a_start_that_solves_the_lower_level_has_tolerances_of_their_own_size() 
         state, _ = algorithm.step(o, state, Draw(task, 0, k))
         assert o.calls["grad_g"] < 20
     assert float(state.sizes[0]) == 1.0
+
+
+def test_a_growth_is_measured_by_the_size_of_f() -> None:
+    """Where f is negative, as far as a fifth of |f| too: x stays from 1.2 |last| > |f| on."""
+    task = replace(at.problem(), upper=lambda x, y, i: at.upper(x, y, i) - 10.0)
+    method = hoag(0.5, T=3, Q=4, tolerance=1e-3)
+
+    def after(last: float) -> State:
+        one = torch.ones(2, dtype=torch.float64)
+        state = State(at.X0, at.Y0, at.Y0, 1.7 * one[0], last * one[0], one, ())
+        return method.step(Oracle(task), state, Draw(task, 0, 2))[0]
+
+    f = float(after(10.0).f)
+    assert f < 0
+    border = f / 0.8  # where f - last = |last| / 5
+    assert not torch.equal(after(border + 1e-9).x, at.X0)
+    assert torch.equal(after(border - 1e-9).x, at.X0)

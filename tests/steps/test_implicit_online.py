@@ -1,13 +1,18 @@
 """OAGD, SOBOW, FSOBO, AOBO and SOGD, by hand, with whole matrices in place of products."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from algorithms.online.f2obo import af2obo
 from algorithms.online.implicit import aobo, fsobo, oagd, sobow, sogd
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw
+from bench.core.oracle import Oracle
 from bench.core.task import Task
 from tests.steps import drifting as on
 from tests.steps import problem as at
@@ -301,3 +306,23 @@ def test_sobow_tells_of_negative_curvature_and_may_stop_there(
     torch.testing.assert_close(end.state.v, torch.tensor(v).double())
     assert float(end.info["indefinite"]) == rounds
     assert end.calls["hvp_g"] == 3
+
+
+@pytest.mark.parametrize("method", [aobo(0.1, 0.1, 0.1, cap=50), af2obo(0.1, 0.1, cap=50)])
+def test_a_loop_ends_where_its_gradient_is_no_number(method: Algorithm) -> None:
+    """No further step would mend it: at most two gradients of each of two loops, and not 50."""
+    task = replace(at.problem(), lower=lambda x, y, i: torch.nan * y.sum() + 0 * x.sum())
+    o = Oracle(task)
+    method.step(o, method.init(at.X0, at.Y0), Draw(task, 0, 0))
+    assert o.calls["grad_g"] <= 6
+
+
+def test_rounds_of_negative_curvature_are_counted() -> None:
+    """g = -|y|^2 / 2 bends down in every round."""
+    task = replace(at.problem(), lower=lambda x, y, i: -0.5 * y.square().sum() + x.sum() * y.sum())
+    method = sobow(0.01, 0.01)
+    state, told = method.init(at.X0, at.Y0), []
+    for k in range(3):
+        state, info = method.step(Oracle(task), state, Draw(task, 0, k))
+        told.append(float(info["indefinite"]))
+    assert told == [1.0, 2.0, 3.0]

@@ -35,7 +35,9 @@ class Table:
 
 
 @pytest.mark.parametrize("case", ["free", "held", "fewer above"])
-@pytest.mark.parametrize(("blocks", "upper_blocks"), [(1, None), (3, None), (8, None), (8, 3)])
+@pytest.mark.parametrize(
+    ("blocks", "upper_blocks"), [(1, None), (3, None), (8, None), (8, 3), (3, 8)]
+)
 def test_saba(blocks: int, upper_blocks: int | None, case: str) -> None:
     """D_z = g_y, D_v = g_yy v - f_y, D_x = f_x - g_xy v, where each of the five is SAGA's.
 

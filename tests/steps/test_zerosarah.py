@@ -92,7 +92,13 @@ def bounded(v: Tensor, clip: float | None) -> Tensor:
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize(
     ("blocks", "upper_blocks", "weight", "clip"),
-    [(1, None, None, None), (3, None, 0.3, None), (8, None, None, 0.02), (8, 3, None, None)],
+    [
+        (1, None, None, None),
+        (3, None, 0.3, None),
+        (8, None, None, 0.02),
+        (8, 3, None, None),
+        (3, 8, None, None),
+    ],
 )
 def test_sffba(
     blocks: int,

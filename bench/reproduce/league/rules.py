@@ -200,7 +200,7 @@ def compose_on(track: Track, task: str, method: str | None) -> Any:
     try:
         with initialize_config_module("conf", version_base="1.3"):
             found: Any = compose(overrides=[*chosen, "+seed=0", f"+run={{steps: {most}}}"])
-    except HydraException as error:
+    except (HydraException, yaml.YAMLError) as error:
         own = f"algorithm/{method}"
         if isinstance(error, MissingConfigException) and error.missing_cfg_file == own:
             there = ", ".join(error.options or [])
