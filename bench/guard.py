@@ -77,7 +77,7 @@ def install() -> None:
         return cfg
 
     def stay(self: ConfigLoaderImpl, *arguments: Any) -> None:
-        """In place of following hydra.searchpath, which may import any package."""
+        """Leave hydra.searchpath alone, which may import any package."""
 
     ConfigLoaderImpl.load_configuration = load_and_check  # type: ignore[method-assign]
     ConfigLoaderImpl._process_config_searchpath = stay  # type: ignore[method-assign,assignment]

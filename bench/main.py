@@ -205,10 +205,10 @@ def explain(error: Exception, overrides: list[str]) -> str:
             if f"{key}/{value}" == str(error.missing_cfg_file):  # the choice is itself a path
                 group, choice = key, value
         return f"{group}={choice}: no such {group}; there is {', '.join(error.options or [])}"
-    if isinstance(error, OverrideParseException) and "Error parsing override" not in text:
-        if not text.startswith("LexerNoViableAltException: "):
-            what = re.sub(r" See https?://\S+.*", "", text)
-            return f"{error.override}: {what}; write setting=VALUE, an odd value in quotes"
+    known = text.startswith(("Error parsing override", "LexerNoViableAltException: "))
+    if isinstance(error, OverrideParseException) and not known:
+        what = re.sub(r" See https?://\S+.*", "", text)
+        return f"{error.override}: {what}; write setting=VALUE, an odd value in quotes"
     if text.startswith("Ambiguous value for argument "):
         argument = text.removeprefix("Ambiguous value for argument '").partition("'")[0]
         key, _, value = argument.partition("=")

@@ -77,6 +77,7 @@ PROTOCOLS = {
     ("stocbio", "paper"): Choices("sigmoid", "weighted", False, "none", "none", True),
     ("stocbio", "code"): Choices("sigmoid", "means", False, "column", "scalar", True),
 }
+LONG = 1e9  # steps times numbers of all images, from which on a pretraining is kept on disk
 STARTS = {"clip": 0.5, "sigmoid": 0.0}  # every x_i at first, by the weighting
 
 
@@ -454,7 +455,7 @@ def _train(
 
         return descend(start, push, how.lr, how.steps, score if how.best else None)
 
-    if how.steps * on.features.numel() < 1e9:
+    if how.steps * on.features.numel() < LONG:
         return train()
     return train_or_load("hyper_cleaning", context, asdict(how), (start, *on, *val2), train)
 

@@ -134,8 +134,9 @@ def newsgroups(
 
     found = reduced(corpus(source, kept_headers, context), groups, words)
     p, c = found.words, int(found.train.classes.max()) + 1
-    k, s = strength(regulariser or OWN[protocol, variant], c, p)
-    at_first = -math.log(2 * c * p) / 2 if (k, s) == (2, 1) else 0.0
+    chosen = regulariser or OWN[protocol, variant]
+    k, s = strength(chosen, c, p)
+    at_first = -math.log(2 * c * p) / 2 if chosen == "paper" else 0.0
     x_0 = at_first if start is None else start
     split = divide_corpus(found.train, found.test, p, bome, seed, context)
     if storage == "dense":

@@ -41,16 +41,16 @@ class Whole:
     d: Tensor
 
     def value(self, x: Tensor, y: Tensor) -> Tensor:
-        """A scalar."""
+        """Give the loss at (x, y), a scalar."""
         squares = 0.5 * (y @ (self.H @ y) + x @ (self.E @ x))
         return squares + x @ (self.C @ y) + self.c @ y + self.d @ x
 
     def grad_x(self, x: Tensor, y: Tensor) -> Tensor:
-        """Shaped as x."""
+        """Give the gradient in x, shaped as x."""
         return self.E @ x + self.C @ y + self.d
 
     def grad_y(self, x: Tensor, y: Tensor) -> Tensor:
-        """Shaped as y."""
+        """Give the gradient in y, shaped as y."""
         return self.H @ y + self.C.T @ x + self.c
 
     def mixed(self, v: Tensor) -> Tensor:
@@ -96,12 +96,12 @@ class Sampled:
         return (squares + (self.u @ x) * (self.w @ y) + self.c @ y + self.d @ x).mean()
 
     def grad_x(self, x: Tensor, y: Tensor) -> Tensor:
-        """Shaped as x."""
+        """Give the gradient in x, shaped as x."""
         sums = self.e.T @ (self.e @ x) + self.u.T @ (self.w @ y)
         return sums / len(self) + self.d.mean(0)
 
     def grad_y(self, x: Tensor, y: Tensor) -> Tensor:
-        """Shaped as y."""
+        """Give the gradient in y, shaped as y."""
         sums = self.a.T @ (self.a @ y) + self.w.T @ (self.u @ x)
         return sums / len(self) + self.c.mean(0)
 

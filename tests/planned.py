@@ -62,9 +62,7 @@ class Known:
 
 def made(root: Path, budget: Any = "short", **changes: Any) -> Plan:
     names: Any = Known()
-    found = plans.make_plan(artifact(**changes), BOOK, budget, root, names)
-    assert found is not None
-    return found
+    return plans.make_plan(artifact(**changes), BOOK, budget, root, names)
 
 
 def finish(root: Path, where: str, loss: float | None, status: str = "done", **more: Any) -> None:

@@ -132,7 +132,7 @@ def test_disturbed_runs_are_made_again_once(
         )
         assert sorted(started) == both
     monkeypatch.setattr(making, "code_changes", no_changes)
-    making.print_outcome(plan, planned.BOOK)
+    making.print_outcome(plan)
     said = " ".join(capsys.readouterr().out.split())
     assert "4 finished runs had other work beside them" in said
     assert "--disturbed" in said

@@ -223,26 +223,12 @@ def test_whether_a_runs_times_tell_something(process: Any, undisturbed: bool) ->
     assert not run(None).undisturbed
 
 
-def test_a_plan_that_is_not_to_compose_knows_all_names_or_is_none(tmp_path: Path) -> None:
+def test_a_plan_asks_for_the_names_of_every_point_and_seed(tmp_path: Path) -> None:
     names: Any = Known(known=False)
-    assert plans.make_plan(artifact(), BOOK, "smoke", tmp_path, names, compose=False) is None
-    assert names.asked == []
-    found = plans.make_plan(artifact(), BOOK, "short", tmp_path, names)
-    assert found is not None
+    plans.make_plan(artifact(), BOOK, "short", tmp_path, names)
     assert names.file == Path("p/a.yaml")
-    assert len(names.asked) == len(set(names.asked)) == 4 * (4 + 3 + 4)  # every point and seed
-    again = plans.make_plan(artifact(), BOOK, "short", tmp_path, names, compose=False)
-    assert again is not None
-    assert len(names.asked) == 44
-
-
-def test_one_name_that_is_not_known_is_enough_for_no_plan(tmp_path: Path) -> None:
-    class Some(Known):
-        def get(self, point: Point, seed: int) -> str | None:
-            return None if (point.row, seed) == ("L", 0) else super().get(point, seed)
-
-    names: Any = Some()
-    assert plans.make_plan(artifact(), BOOK, "short", tmp_path, names, compose=False) is None
+    assert len(names.asked) == len(set(names.asked)) == 4 * (4 + 3 + 4)
+    assert names.asked == plans.wanted(artifact(), BOOK, "short")
 
 
 LANE = {"amortised": True}
@@ -283,7 +269,6 @@ def test_a_lanes_folder_does_not_hide_the_run_of_a_record(tmp_path: Path) -> Non
     found = plans.make_plan(
         timed, BOOK, "short", tmp_path / "other", names, recorded={"paper/L/-1": known}
     )
-    assert found is not None
     assert found.rows[1].runs[0].summary == known.summary
 
 

@@ -66,9 +66,7 @@ def record(tmp_path: Path) -> Record:
 def planned(root: Path, old: Record | None, names: Known | None = None, **changes: Any) -> Plan:
     spec, known = artifact(**{"claims": CLAIMS, **changes}), names or Known()
     runs = recorded.reusable_runs(old, spec, BOOK, known) if old else {}  # type: ignore[arg-type]
-    found = plans.make_plan(spec, BOOK, "short", root, known, recorded=runs)  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    return plans.make_plan(spec, BOOK, "short", root, known, recorded=runs)  # type: ignore[arg-type]
 
 
 # histories

@@ -154,7 +154,7 @@ class Replays:
     def answer(
         self, kind: Hashable, asked: Any, work: Callable[[Any], list[Tensor]]
     ) -> list[Tensor]:
-        """work(asked), which depends on nothing else but `kind`."""
+        """Give work(asked), by a replay where there is one; work may depend on `kind` alone."""
         question = Question.of(kind, asked)
         if question is None:
             return work(asked)

@@ -35,7 +35,7 @@ class LaneReplays:
         self.replays.step += lane == 0
 
     def __call__(self, work: joined.Work, asked: Sequence[Any]) -> Sequence[Any]:
-        """work(task, asked)."""
+        """Give what work(task, asked) gives, by a replay where there is one."""
         if work is joined.values:
             return self.replays.answer("values", asked, lambda a: joined.values(self.task, a))
         if work is joined.gradients:
@@ -66,7 +66,7 @@ class LaneReplays:
         return [Lent(gradient, found[1], k) for k, gradient in enumerate(found[0])]
 
     def _products(self, asked: Sequence[tuple[Any, Tensor, Wrt]]) -> list[Partials]:
-        """In one launch where all lanes of a linearisation ask."""
+        """Give the products, by one launch if all lanes of a linearisation ask."""
         lents, vs, wrts = zip(*asked)
         loans = [lent.loan if isinstance(lent, Lent) else None for lent in lents]
         loan = loans[0]

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 
     @property
     def wrt(self) -> Wrt:
-        """In which variable."""
+        """Say in which variable the derivative is."""
         return "x" if self.what[2] == "x" else "y"
 
 

@@ -38,7 +38,7 @@ class Package(NamedTuple):
 
     @property
     def conf(self) -> Path:
-        """Its configurations."""
+        """Give the folder of the package's yaml files."""
         return self.folder / "conf"
 
     @property

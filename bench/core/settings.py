@@ -203,11 +203,11 @@ def unknown_setting(where: str, value: Any, known: Iterable[str], key: str) -> B
     """The refusal of a setting whose name does not exist. It lists the `known` names, and offers
     the one closest to `key`."""
     known = sorted(known)
-    hint = closest(key, known)
+    offer = closest(key, known)
     if (today := current_spelling(where, known)) is not None:
-        hint = f"write {today}; "
+        offer = f"write {today}; "
     names = ", ".join(known) if known else "nothing"
-    return BadSetting(f"{where}={value}: no such setting; {hint}there is {names}")
+    return BadSetting(f"{where}={value}: no such setting; {offer}there is {names}")
 
 
 def closest(name: str, known: Iterable[str]) -> str:

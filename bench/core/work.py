@@ -35,8 +35,8 @@ LEAST = 0.1  # and up to this share of the limit at least
 class Goal(NamedTuple):
     """A metric of the task's rows, and the value that it is to reach: to be at most.
 
-    value: None: there is nothing to reach, and the run goes on to its limit. share: the metric is a
-    share that is to become large, such as an accuracy, and one minus it is looked at.
+    value: the value to reach. Where it is None, the run goes on to its limit. share: whether the
+    metric is a share that is to become large, such as an accuracy; then one minus it is looked at.
     """
 
     metric: str
@@ -102,9 +102,9 @@ def work_to_goal(
 ) -> Ended:
     """Take steps until the goal is reached and has lasted, or to the limit.
 
-    The run is looked at before its first step, and whenever its work has grown by a twentieth
-    since, or has doubled where the goal has no value, at least after each step that does more. The
-    clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
+    The run is looked at before its first step, and then after each step with which its work has
+    grown by a twentieth since the last look. Where the goal has no value, it is looked at after
+    each step with which its work has doubled. The clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
     for a metric that the task does not have, and whatever the method raises.
 
     The goal is reached at the first look of those that are all at it, up to twice its work and a

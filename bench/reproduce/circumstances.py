@@ -52,8 +52,9 @@ def hardware(e: Mapping[str, Any]) -> str:
 
 def commit(e: Mapping[str, Any]) -> str:
     """The commit's first ten digits, and whether files differed from it."""
-    git = e["git"]
-    return f"{git['commit'][:10]}{' and changes' if git['dirty'] else ''}" if git else "unknown"
+    if not e["git"]:
+        return "unknown"
+    return e["git"]["commit"][:10] + (" and changes" if e["git"]["dirty"] else "")
 
 
 def distinct_values(values: Iterable[Any]) -> list[Any]:

@@ -44,15 +44,16 @@ def list_artifacts(
                 f"waits for {waiting}", width, initial_indent="  ", subsequent_indent="    "
             )
         for budget in artifact.spec.budgets:
-            plan = plans.make_plan(
-                artifact, book, budget, root, names, compose=False, read=summary_or_none
-            )
+            done = "?"  # as long as nobody has composed the runs, which gives them their names
+            if all(names.get(*one) is not None for one in plans.wanted(artifact, book, budget)):
+                plan = plans.make_plan(artifact, book, budget, root, names, read=summary_or_none)
+                done = str(len(plan.runs) - len(plan.missing))
             record = recorded.get((artifact.id, budget))
             cells = (
                 budget,
                 artifact.spec.scale(budget),
                 str(plans.count_runs(artifact, book, budget)),
-                "?" if plan is None else str(len(plan.runs) - len(plan.missing)),
+                done,
                 durations.describe_cost(artifact, budget, record, startup),
                 totals.describe_verdicts(record, artifact.spec),
             )

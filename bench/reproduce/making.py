@@ -119,10 +119,8 @@ def make_runs(
     names = Names(root, [*extra, *wandb_overrides(extra, artifact, budget)])
     tried, apart, told = set[str](), set[str](), set[str]()
     since = runner.file_time(root)  # before the plan: what another process begins later counts
-    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
-    first = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
-    assert first is not None
-    plan = first
+    recorded = reusable_runs(old, artifact, book, names)
+    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
     retry = "run.retry_failed=true" in extra
     timing = plans.needs_times(artifact.spec, budget)
     # lanes have no time of their own
@@ -179,9 +177,8 @@ def make_runs(
                 apart |= {planned.name for planned in bundle}
                 err.print(f"{len(bundle)} runs of {bundle[0].point.row} one by one")
             since = runner.file_time(root)
-            again = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
-            assert again is not None
-            plan, chosen = again, choice.runs(again)
+            plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
+            chosen = choice.runs(plan)
             bar.update(task, total=choice.count(plan))
     if "logger=wandb" in extra:
         tell_offline([run.folder.path for run in chosen])
@@ -206,7 +203,7 @@ def wandb_overrides(extra: list[str], artifact: Artifact, budget: Budget) -> lis
     return [f"logger.group={paper}-{name}-{budget}", f"logger.tags=[{paper},{name},{budget}]"]
 
 
-def print_outcome(plan: Plan, book: Book, choice: Choice = EVERY_RUN) -> bool:
+def print_outcome(plan: Plan, choice: Choice = EVERY_RUN) -> bool:
     """Print what became of a plan's chosen runs, and say whether something failed or is missing."""
     table = Table(box=None, pad_edge=False, title=f"{plan.artifact.id} {plan.budget}")
     for column in ("variant", "row", "runs", *plan.artifact.spec.columns, "remarks"):

@@ -323,31 +323,31 @@ def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
     return tried + sum(len(seeds(artifact, budget, [row])) for _, row in sizes)
 
 
+def wanted(artifact: Artifact, book: Book, budget: Budget) -> list[tuple[Point, int]]:
+    """Every point of the grids with the seed that tries it and those that are judged."""
+    every = points(artifact.spec, book, budget)
+    return [(p, s) for p in every for s in {TUNING_SEED, *seeds(artifact, budget, [p.row])}]
+
+
 def make_plan(
     artifact: Artifact,
     book: Book,
     budget: Budget,
     root: Path,
     names: Names,
-    compose: bool = True,
     recorded: Mapping[str, Run] = MappingProxyType({}),
     read: Callable[[RunFolder], dict[str, Any] | None] = RunFolder.summary,
-) -> Plan | None:
+) -> Plan:
     """The plan with the runs that are there now.
 
     recorded: runs of a record by their names, which stand for those that are not under `root`.
-    read: gives the summary of a run that has ended, or else None.
-    None if a run's name is not known and `compose` is false. Raises BadSetting if a row's settings
-    are refused, and what `read` raises.
+    read: gives the summary of a run that has ended, or else None. Raises BadSetting if a row's
+    settings are refused, and what `read` raises.
     """
     spec = artifact.spec
     every = list(points(spec, book, budget))
     judged = {row: seeds(artifact, budget, [row]) for row in spec.rows}
-    wanted = [(point, seed) for point in every for seed in {TUNING_SEED, *judged[point.row]}]
-    if compose:
-        names.ensure(wanted, artifact.file)
-    elif any(names.get(*pair) is None for pair in wanted):
-        return None
+    names.ensure(wanted(artifact, book, budget), artifact.file)
 
     def run(point: Point, seed: int) -> Run:
         name = names.get(point, seed)

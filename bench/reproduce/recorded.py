@@ -80,14 +80,18 @@ def recorded_plan(found: Record, artifact: Artifact, book: Book) -> Plan:
     return Plan(artifact, found.budget, tuple(rows), 0)
 
 
-def reusable_runs(found: Record, artifact: Artifact, book: Book, names: Names) -> dict[str, Run]:
-    """Those recorded runs that a spec asks for today, by their names.
+def reusable_runs(
+    found: Record | None, artifact: Artifact, book: Book, names: Names
+) -> dict[str, Run]:
+    """Those recorded runs that a spec asks for today, by their names; none without a record.
 
     They stand for runs that are not there, so that rows and seeds can be added to a record without
     making the others again. Runs whose histories the record is too old to have are not among them
     where a claim needs those. Raises BadSetting if a row's settings are refused.
     """
     kept: dict[str, Run] = {}
+    if found is None:
+        return kept
     for point in points(artifact.spec, book, found.budget):
         row = found.rows.get(point.variant, {}).get(point.row)
         if row is None:

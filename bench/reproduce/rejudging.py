@@ -21,9 +21,8 @@ def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
     A claim on last values is judged from the rows of the record, and one that needs histories from
     those that the record keeps. If it is too old to have them, the claim is judged from its
     recorded parts if they are of the same claim and were measured by the same rule; otherwise it is
-    not run. The record may have fewer seeds than the
-    spec asks for today: the claim is judged with those that it has. A claim about a row that is
-    outdated has no verdict but that.
+    not run. The record may have fewer seeds than the spec asks for today: the claim is judged with
+    those that it has. A claim about a row that is outdated has no verdict but that.
     """
     spec, found = artifact.spec, Verdicts()
     for variant in spec.variants:

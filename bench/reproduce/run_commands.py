@@ -139,7 +139,7 @@ def run(
             plan = make_runs(
                 artifact, book, budget.value, root, extra, start, anew, choice, old, disturbed
             )
-            failed |= print_outcome(plan, book, choice)
+            failed |= print_outcome(plan, choice)
     raise typer.Exit(FAILED if failed else OK)
 
 

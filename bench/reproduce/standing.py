@@ -89,12 +89,10 @@ def current_plan(
 
     check_budget(artifact, budget)
     names = Names(root)
-    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
+    recorded = reusable_runs(old, artifact, book, names)
     with_path = drawn and artifact.spec.figure.trajectory is not None
     read = summary_if_drawn if with_path else summary_if_whole
-    plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded, read=read)
-    assert plan is not None
-    return plan
+    return plans.make_plan(artifact, book, budget, root, names, recorded=recorded, read=read)
 
 
 def largest_budget(artifact: Artifact, book: Book, root: Path, results: Path) -> Budget:
@@ -108,6 +106,6 @@ def largest_budget(artifact: Artifact, book: Book, root: Path, results: Path) ->
         if readable(f"{artifact.id}/{budget}.json", results).is_file():
             return budget
         plan = plans.make_plan(artifact, book, budget, root, Names(root), read=summary_or_none)
-        if plan is not None and any(run.summary for run in plan.runs):
+        if any(run.summary for run in plan.runs):
             return budget
     return budgets[-1]

@@ -81,9 +81,8 @@ def missing_runs(
 
     Raises BadSetting if a row's settings are refused.
     """
-    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
+    recorded = reusable_runs(old, artifact, book, names)
     plan = make_plan(artifact, book, budget, root, names, recorded=recorded)
-    assert plan is not None
     count = len(plan.missing) + plan.later
     if not count:
         return plan, None

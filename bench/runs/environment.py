@@ -14,7 +14,7 @@ from bench import about
 if TYPE_CHECKING:
     import torch  # slow to import, and needed only to describe a run
 
-# whose versions may decide results; of the last two a run may have none
+# The versions of these may decide results. The last two need not be installed.
 PACKAGES = (
     "torch", "torchvision", "numpy", "scikit-learn", "hydra-core", "omegaconf", "scipy", "optuna",
     "learn2learn",

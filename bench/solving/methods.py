@@ -40,7 +40,8 @@ class Method:
     with their defaults, a nested dict for a rule of descent. cost: what the first step with the
     defaults calls, which of some methods calls less than a later one; None: unknown. kind: for
     which problems it is. caveat: why it may end away from the solution, as the paragraph "Caveat:
-    ..." of its docstring says; empty: no reason is known. help: all of this and what each setting means, to be printed.
+    ..." of its docstring says; empty: no reason is known. help: all of this and what each setting
+    means, to be printed.
     """
 
     name: str
@@ -253,7 +254,7 @@ def caveat_of(text: str) -> str:
 
 
 def problems_of(algorithm: Algorithm) -> str:
-    """In words, which problems a method is for."""
+    """Say which problems a method is for."""
     if algorithm.on_stream:
         return "streams of tasks only"
     return {

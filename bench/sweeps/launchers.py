@@ -90,8 +90,9 @@ def joblib(workers: Count | None = None) -> Launcher:
             vain = vain + 1 if len(rest) == len(left) else 0
             left = rest
         for job in filter(is_lost, jobs):
-            # with one worker joblib would make the job in this process
-            make_jobs([job], 2) or make_jobs([job], 2)
+            for _ in range(2):  # once more where the process was killed again
+                if make_jobs([job], 2):  # with one worker joblib would make it in this process
+                    break
         for job in jobs:
             report_end(job)
 

@@ -63,7 +63,7 @@ class Range:
         return self.texts[int(value)]
 
     def corners(self) -> tuple[str, ...]:
-        """Its ends."""
+        """Give the lowest and the highest value."""
         return self.texts[0], self.texts[-1]
 
 
@@ -91,7 +91,7 @@ class Interval:
         return repr(min(max(float(f"{value:.6g}"), self.low), self.high))
 
     def corners(self) -> tuple[str, ...]:
-        """Its ends; between those of floats one that is not whole, which a count refuses."""
+        """Give the ends; between those of floats one that is not whole, which a count refuses."""
         between = () if self.whole else (self.text(self.low + (self.high - self.low) / math.pi),)
         return self.text(self.low), *between, self.text(self.high)
 

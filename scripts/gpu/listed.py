@@ -13,8 +13,6 @@ def plan_with_record(
     artifact: Artifact, book: Book, budget: Budget, root: Path, results: Path
 ) -> Plan:
     """The artifact's runs, of which those below the root and those of its record are there."""
-    names, old = Names(root), read_record(artifact.id, budget, results)
-    recorded = reusable_runs(old, artifact, book, names) if old is not None else {}
-    plan = make_plan(artifact, book, budget, root, names, recorded=recorded)
-    assert plan is not None
-    return plan
+    names = Names(root)
+    recorded = reusable_runs(read_record(artifact.id, budget, results), artifact, book, names)
+    return make_plan(artifact, book, budget, root, names, recorded=recorded)

@@ -600,7 +600,7 @@ class Beside:
         )  # fmt: skip
 
     def result(self) -> int:
-        """Their exit code, once they have ended, which they do in time."""
+        """Wait until the checks have ended, and give their exit code."""
         while self.thread.is_alive():
             stop.raise_if_asked()
             self.thread.join(0.5)

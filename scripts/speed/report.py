@@ -61,9 +61,7 @@ def plan_runs(specs: Path, root: Path, runs: int) -> Plan:
     file = specs / "speed" / "synthetic.yaml"
     file.write_text(yaml.safe_dump(artifact_spec(runs), sort_keys=False))
     book = load_book(specs)
-    plan = plans.make_plan(book.artifacts["speed/synthetic"], book, "full", root, plans.Names(root))
-    assert plan is not None
-    return plan
+    return plans.make_plan(book.artifacts["speed/synthetic"], book, "full", root, plans.Names(root))
 
 
 def write_run(run: RunFolder, config: dict[str, Any], rows: int, rng: random.Random) -> None:

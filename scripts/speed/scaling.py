@@ -88,7 +88,8 @@ def our_descent(p: SoftmaxProblem, T: int) -> Callable[[Tensor, Tensor], Tensor]
 
 def time_size(what: str, size: Size, repeats: int) -> list[SpeedLine]:
     """The lines of one size; raises Unavailable without JAX."""
-    p, descend = made_up(size), our_descent(made_up(size), size.T)
+    p = made_up(size)
+    descend = our_descent(p, size.T)
     rng = torch.Generator().manual_seed(1)
     xs = torch.randn(size.lanes, size.rows, generator=rng)
     ys = torch.randn(size.lanes, *p.y.shape, generator=rng) / size.features**0.5

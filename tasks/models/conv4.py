@@ -44,7 +44,7 @@ class Conv4:
 
     @property
     def stride(self) -> int:
-        """The convolutions'."""
+        """Give the stride of every convolution."""
         return 1 if self.pooled else 2
 
     def init(self, rng: Generator) -> Tensor:

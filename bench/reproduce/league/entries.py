@@ -60,9 +60,9 @@ class Entry(StrictModel):
     """A method's entry in a track.
 
     digest: of the method as it was entered (rules.method_digest). package: the one that it is from;
-    None: this suite. first_order: it promises to take no second
-    derivative. command: makes the entry again. made, commit, torch: when and with what the record
-    was written. processor: of its runs, now or earlier: several where tasks were entered later.
+    None: this suite. first_order: it promises to take no second derivative. command: makes the
+    entry again. made, commit, torch: when and with what the record was written. processor: of its
+    runs, now or earlier: several where tasks were entered later.
     """
 
     track: str

@@ -22,12 +22,12 @@ FACTORS = np.geomspace(1.0, scores.WIDEST, 121)
 
 
 def across(factor: float) -> float:
-    """Where a factor of the least work stands."""
+    """Give the place of a factor of the least work."""
     return LEFT + (RIGHT - LEFT) * math.log(factor) / math.log(scores.WIDEST)
 
 
 def upward(share: float) -> float:
-    """Where a share of problems stands."""
+    """Give the place of a share of problems."""
     return BOTTOM - (BOTTOM - TOP) * share
 
 

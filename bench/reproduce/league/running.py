@@ -75,7 +75,7 @@ class League:
     tell: Callable[[str], None] = field(default=print)
 
     def file(self, task: str, method: str) -> Path:
-        """Where the rows of a method on a task are."""
+        """Give the file with the rows of a method on a task."""
         return self.root / ROWS / self.name / method / f"{task}.jsonl"
 
     def work(self, task: str, method: str) -> Work:
