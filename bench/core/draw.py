@@ -119,7 +119,7 @@ class Draw:
         return self.task.stream
 
     def some(self, numbers: Tensor, size: int) -> Tensor:
-        """A vector of `size` of these numbers, drawn without replacement; all, if there are fewer."""
+        """A vector of `size` of these numbers, drawn without replacement; or all of fewer."""
         like = torch.empty(numbers.numel(), device=numbers.device)
         return numbers.flatten()[self.uniform(like).argsort()[:size]]
 

@@ -104,8 +104,9 @@ def work_to_goal(
 
     The run is looked at before its first step, and then after each step with which its work has
     grown by a twentieth since the last look. Where the goal has no value, it is looked at after
-    each step with which its work has doubled. The clock runs in steps only. A run whose x, y or loss is not finite has diverged. Raises BadSetting
-    for a metric that the task does not have, and whatever the method raises.
+    each step with which its work has doubled. The clock runs in steps only. A run whose x, y or
+    loss is not finite has diverged. Raises BadSetting for a metric that the task does not have, and
+    whatever the method raises.
 
     The goal is reached at the first look of those that are all at it, up to twice its work and a
     tenth of the limit (`lasts_until`). A run that comes to its goal before the limit may go on

@@ -5,8 +5,8 @@
 Random images of FC100's form, 5-way 5-shot, 32 episodes, float32, on a GPU where there is one. What
 is timed is the adaptation of y by inner steps: of all episodes by torch.func.vmap, and in a loop
 over them with the very same functions. Before they are timed, both must end at the same y to 1e-10
-in double precision. MB is the most memory that they have in use. Below the table is the most memory that one outer step
-has in use, its inputs aside, by the number T of its inner steps.
+in double precision. MB is the most memory that they have in use. Below the table is the most memory
+that one outer step has in use, its inputs aside, by the number T of its inner steps.
 """
 
 import gc
