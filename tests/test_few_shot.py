@@ -367,5 +367,5 @@ def test_how_far_the_last_iterate_has_dropped(context: Context) -> None:
     task = tiny(context)
     assert task.selection is not None
     best = Best(0.75, 3, *task.init(generator()))
-    found = task.selection.measure(best, {"val_accuracy": torch.tensor(0.5)})
+    found = task.selection.measure(best, {"val_accuracy": 0.5})
     assert float(found["drop"]) == 0.25

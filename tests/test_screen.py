@@ -400,7 +400,8 @@ def test_the_best_of_a_history(tmp_path: Path) -> None:
     assert folder.best(better) == {"a": Best(3, 1), "b": Best(2, 2)}
     file.unlink()
     file.mkdir()
-    assert folder.best(better) == {}
+    with pytest.raises(BadSetting, match="is damaged"):
+        folder.best(better)
 
 
 def test_which_values_are_better_is_what_the_metrics_say() -> None:

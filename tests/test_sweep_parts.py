@@ -228,7 +228,7 @@ def test_a_run_is_named_by_what_varies(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_workers_share_the_cores(
     workers: int, cores: int, threads: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    monkeypatch.setattr("joblib.cpu_count", lambda: cores)
     run = SweepRun(0, "", config(threads=threads))
     sweep.share_threads([SweepRun(1, "", refused="x"), run], ["seed=1"], workers)
     assert run.config is not None
@@ -461,7 +461,7 @@ class Sweep:
             sweep, "earlier_end", lambda config, folder: print if folder.path.exists() else None
         )
         monkeypatch.setattr(lanes, "group_lanes", self.together)
-        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+        monkeypatch.setattr("joblib.cpu_count", lambda: 4)
         launcher = launchers.Launcher(self.carried, workers)
         monkeypatch.setattr(sweep, "build", lambda node: launcher)
 

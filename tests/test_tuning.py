@@ -82,7 +82,7 @@ def test_the_command_line_wins_over_params() -> None:
 def test_corners_have_every_choice_and_every_end() -> None:
     found = space("a=choice(x,y,z)", "b=interval(0,1)")
     assert list(found.corners()) == [
-        {"a": "x", "b": "0.0"}, {"a": "y", "b": "0.333333"}, {"a": "z", "b": "1.0"},
+        {"a": "x", "b": "0.0"}, {"a": "y", "b": "0.31831"}, {"a": "z", "b": "1.0"},
     ]  # fmt: skip
 
 
@@ -458,7 +458,7 @@ def test_a_trial_of_several_seeds_and_a_step_that_diverges(
         (("algorithm.outer_lr=uniform(0,1)",), "uniform"),
         (("algorithm.outer_lr=tag(foo,interval(0,1))",), "the only tag is log"),
         (("algorithm.nothing=interval(0,1)",), "algorithm.nothing"),
-        (("algorithm.T=interval(1,5)",), "algorithm.T=2.33333"),
+        (("algorithm.T=interval(1,5)",), "algorithm.T=2.27324"),
         (("algorithm.outer_lr=interval(-1,1)",), "algorithm.outer_lr=-1.0"),
         (("algorithm=choice(aid_cg,nothing)",), "algorithm=nothing"),
         ((STEP, "hydra.sweeper.metric=nothing"), "hydra.sweeper.metric=nothing: no such setting"),

@@ -330,7 +330,7 @@ def test_how_many_processes_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    monkeypatch.setattr("joblib.cpu_count", lambda: cores)
     monkeypatch.setattr(
         "bench.sweeps.launchers.make_with_workers", lambda *given: seen.append(given)
     )

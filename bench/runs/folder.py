@@ -254,9 +254,11 @@ class RunFolder:
         Rows of later steps are removed. Raises BadSetting, before anything is changed, if an
         earlier row is missing.
         """
+        kept = None
         if config["run"]["force"]:
             self.clear()
-        kept = rows_to_keep(self.path / HISTORY, upto, config["run"]["every"])
+        else:
+            kept = rows_to_keep(self.path / HISTORY, upto, config["run"]["every"])
         for file in (SUMMARY, STATUS, *HALF):
             (self.path / file).unlink(missing_ok=True)
         if kept is not None:  # after the summary is gone: it would speak of the rows that go

@@ -197,10 +197,12 @@ def describe_change(config: dict[str, Any], folder: RunFolder) -> str | None:
 def changed_files(config: dict[str, Any], folder: RunFolder) -> list[str]:
     """The source files of a run that have changed since it was made, by path.
 
-    The list is empty too if the folder does not say which files the run used. Raises BadSetting if
-    what it says is damaged.
+    The list is empty too if the folder does not say which files the run used.
     """
-    old = folder.environment().get("source")
+    try:
+        old = folder.environment().get("source")
+    except BadSetting:
+        return []
     if not old or "files" not in old:
         return []
     used = old["files"]

@@ -1,18 +1,19 @@
 """F2OBO, AF2OBO and SF2OBO, by hand (Jia and Chen, 2026, Algorithms 1 to 3, theorem 5.1)."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from algorithms.online.f2obo import af2obo, at_most, f2obo, sf2obo
+from algorithms.online.f2obo import af2obo, f2obo, sf2obo
 from bench.core.draw import Draw
 from bench.core.loop import advance
 from bench.core.oracle import Asked, Oracle
 from bench.core.settings import BadSetting
-from bench.numerics.inner import Loop, cg_until, descend_until
+from bench.numerics.inner import Loop, cg_until, descend_until, is_small
 from bench.numerics.sets import box
 from bench.numerics.solve import cg
 from tests.steps import drifting as on
@@ -164,7 +165,7 @@ def down_line(start: float, tolerance: float, looks: list[int] | None = None) ->
     def is_met(gradient: Tensor) -> Tensor:
         if looks is not None:
             looks.append(1)
-        return at_most(tolerance)(gradient)
+        return is_small(gradient, tolerance)
 
     x, y = torch.zeros(1).double(), torch.full((1,), start).double()
     return Loop(y, lambda y: [Asked("g_y", x, y, None)], 0.5, is_met)
@@ -248,7 +249,7 @@ def test_an_inner_loop_is_projected() -> None:
         torch.zeros(1),
         lambda y: [Asked("g_y", at.X0, at.Y0, Draw(o.task, 0, 0).g())],
         0.5,
-        at_most(0.1),
+        partial(is_small, to=0.1),
         lambda g_y: torch.ones(1),
     )
     ((found, _, k, met),) = descend_until(o, [loop], 3)

@@ -84,7 +84,7 @@ CONDG: list[tuple[Any, float | None, int]] = [
     ("condg", 0.2, 10_000),
     ("condg", None, 2),
 ]
-BATCHES = [(None, False), (8, False), (4, True), (None, True)]
+BATCHES = [(None, False), (8, False), (4, True), (1, True)]
 TOGETHER = [*zip(CONDG, BATCHES), (CONDG[0], BATCHES[2]), (CONDG[1], BATCHES[2])]
 
 
@@ -112,7 +112,7 @@ def test_ncgs(
         for k in range(1, 6):
             alpha, beta = 2 / (k + 1), 1 / (2 * L)
             md = (1 - alpha) * ag + alpha * theta
-            m = batch if batch is None or not growing else k * batch
+            m = k * batch if batch and growing else batch
             G = at.slope(md, draws(k - 1).f(m))
             if option == "I":
                 new, lmos, projections, gap = psi(G, theta, beta)

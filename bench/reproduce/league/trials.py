@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from bench.core.settings import BadSetting, build
@@ -110,7 +110,8 @@ class Trial(NamedTuple):
             return math.inf
         if track.by == "value":
             return fmean(took)
-        return 0.0 if 0 in took else geometric_mean(took)
+        # Its logarithms would tell equal products apart, and statistics.geometric_mean refuses 0.
+        return math.prod(took) ** (1 / len(took))
 
 
 class Progress(NamedTuple):
