@@ -113,9 +113,8 @@ def ncgs(
         return State(x, s.y, theta, ag), info
 
     def cost(at: Moment) -> Cost:
-        return Cost(grad_f=1, batch=size(at.step + 1)) + _prox_cost(prox, cap) * (
-            1 if option == "I" else 2
-        )
+        prox_steps = 1 if option == "I" else 2
+        return Cost(grad_f=1, batch=size(at.step + 1)) + _prox_cost(prox, cap) * prox_steps
 
     return Algorithm(lambda x, y: State(x, y, x, x), step, cost=cost, kind="single-level")
 

@@ -119,7 +119,7 @@ class Draw:
         return self.task.stream
 
     def some(self, numbers: Tensor, size: int) -> Tensor:
-        """A vector of `size` of these numbers, drawn without replacement; or all of fewer."""
+        """A vector of at most `size` of these numbers, which are drawn without replacement."""
         like = torch.empty(numbers.numel(), device=numbers.device)
         return numbers.flatten()[self.uniform(like).argsort()[:size]]
 

@@ -110,7 +110,7 @@ class Trial(NamedTuple):
             return math.inf
         if track.by == "value":
             return fmean(took)
-        # Its logarithms would tell equal products apart, and statistics.geometric_mean refuses 0.
+        # statistics.geometric_mean takes logarithms, which tell equal products apart, and refuses 0
         return math.prod(took) ** (1 / len(took))
 
 
