@@ -410,7 +410,7 @@ def test_a_page_without_runs_or_without_the_metric_is_refused(tmp_path: Path) ->
     with pytest.raises(BadSetting, match="there is no run folder in it"):
         dashboard.write_comparison([tmp_path], BOOK, tmp_path / "out")
     made(tmp_path / "toy/bome/b", [])
-    with pytest.raises(BadSetting, match="there is no run folder in it"):
+    with pytest.raises(BadSetting, match="no run there has a row that can be read"):
         compared(tmp_path)
     made(tmp_path / "toy/bome/a", losses(1))
     with pytest.raises(BadSetting, match="--metric gap: the runs have step, seconds, loss"):

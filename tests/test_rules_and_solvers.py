@@ -1,13 +1,23 @@
 """Step rules and linear solvers at the edges that test_pieces.py leaves out: defaults, clamping,
 warm starts, stopping, indefinite and singular matrices."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from bench.core.draw import generator
 from bench.core.oracle import Oracle
-from bench.numerics.descent import Descent, adam, clamped, descent, heavy_ball, heavy_ball_descent
+from bench.numerics.descent import (
+    Descent,
+    adam,
+    clamped,
+    decaying,
+    descent,
+    heavy_ball,
+    heavy_ball_descent,
+)
 from bench.numerics.inner import cg_until
 from bench.numerics.solve import cg, neumann
 from tests.steps.drifting import line
@@ -55,10 +65,14 @@ def test_adam_is_the_papers(rule: Descent, expected: Adam) -> None:
         (descent("gd", 0.3), heavy_ball_descent(0.0)),
         (clamped(), clamped(1.0)),
         (clamped(1e9), descent()),
+        (decaying(), decaying("gd", 0.5)),
     ],
 )
 def test_rules_by_name_and_by_default(rule: Descent, twin: Descent) -> None:
     assert torch.equal(walked(rule), walked(twin))
+
+
+OTHERS = (0.5, 0.8, 0.95, 0.3)  # momentum, b1, b2, eps
 
 
 def test_a_clamped_step_cuts_each_coordinate() -> None:
@@ -67,6 +81,18 @@ def test_a_clamped_step_cuts_each_coordinate() -> None:
     point, memory = rule.step(START, direction, 0.1, rule.init(START))
     assert point.tolist() == pytest.approx([1.0 - 0.05, -2.0 + 0.025, 0.5 + 0.05], rel=1e-15)
     assert memory == ()
+
+
+@pytest.mark.parametrize("rule", ["gd", "momentum", "adam"])
+def test_a_decaying_step_is_one_of_a_smaller_size(rule: Any) -> None:
+    """Step k is that of the constant rule with lr / (1 + k)^decay, whose memory goes on."""
+    falling, constant = decaying(rule, 0.75, *OTHERS), descent(rule, *OTHERS)
+    point, memory = START, falling.init(START)
+    twin, own = START, constant.init(START)
+    for k, direction in enumerate((START, 2 * START - 1, -START)):
+        point, memory = falling.step(point, direction, 0.1, memory)
+        twin, own = constant.step(twin, direction, 0.1 / (1 + k) ** 0.75, own)
+    torch.testing.assert_close(point, twin, rtol=1e-14, atol=0)
 
 
 def test_heavy_ball_goes_on_with_the_velocity() -> None:

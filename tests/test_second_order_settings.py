@@ -131,3 +131,8 @@ def test_rules_of_the_outer_step_have_their_papers_defaults() -> None:
         "_target_": "bench.numerics.descent.clamped", "at": 1.0,
     }  # fmt: skip
     assert_defaults("bench.numerics.descent.clamped", {"at": 1.0})
+    falling = written("descent", "decaying")
+    assert {k: float(v) if k == "eps" else v for k, v in falling.items()} == {
+        "_target_": "bench.numerics.descent.decaying", "decay": 0.5, **rules,
+    }  # fmt: skip
+    assert_defaults("bench.numerics.descent.decaying", {"decay": 0.5, **rules})

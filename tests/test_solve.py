@@ -275,6 +275,25 @@ def test_settings_reach_the_method_and_interpolations_follow() -> None:
     assert of_steps.settings["N"] == 7
 
 
+def test_a_rule_is_found_by_its_settings() -> None:
+    """Two steps of size .5 and .5 / sqrt(2) along the sign of the slope: Adam with b1 = b2 = 0."""
+    rule = {"rule": "adam", "decay": 0.5, "b1": 0.0, "b2": 0.0, "eps": 0.0}
+    start = zeros(1) + 10
+    found = solve(upper, lower, start, start, "itd", steps=2, outer_lr=0.5, outer_rule=rule)
+    assert abs(found.x - start).item() == pytest.approx(0.5 + 0.5 / 2**0.5, rel=1e-6)
+    cut = solve(upper, lower, start, start, "itd", steps=1, outer_lr=0.5, outer_rule={"at": 0.1})
+    assert abs(cut.x - start).item() == pytest.approx(0.5 * 0.1, rel=1e-6)
+
+
+def test_a_rule_keeps_the_methods_own_settings() -> None:
+    own = {"_target_": "a", "rule": "momentum", "momentum": 0.3}
+    rule = listed.rule_with({"decay"}, own)
+    assert rule["_target_"].endswith("decaying")
+    assert (rule["rule"], rule["momentum"]) == ("momentum", 0.3)
+    assert listed.rule_with({"momentum"}, own) == own
+    assert listed.rule_with({"decay", "unknown"}, own) == own
+
+
 def test_variants_are_settings() -> None:
     ends = [
         solve(upper, lower, zeros(1), zeros(1), "stocbio", steps=3, variant=variant).x
@@ -391,6 +410,7 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
         "outer.rule=sgd: input should be 'gd', 'momentum' or 'adam'",
     ),
     "object": (call(outer_lr=zeros(1)), "outer_lr: Tensor is no setting; write a number or a text"),
+    "no rule": (call(outer_rule={"decays": 1}), "outer.decays=1: no such setting; .*"),
     "together": (call(method="reverse", K=20), "K=20: write at most T=10, the steps there are"),
     "steps": (call(steps=0), "steps=0: write an integer of at least 1"),
     "seconds": (call(seconds=True), "seconds=True: write a number above 0"),

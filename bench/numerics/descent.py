@@ -8,6 +8,8 @@ from torch import Tensor
 
 from bench.core.settings import NonNegative, Positive, Rate
 
+RuleName = Literal["gd", "momentum", "adam"]
+
 
 class Descent(NamedTuple):
     """A rule of descent with a memory, such as a momentum.
@@ -18,11 +20,11 @@ class Descent(NamedTuple):
     """
 
     init: Callable[[Tensor], Any]
-    step: Callable[[Tensor, Tensor, float, Any], tuple[Tensor, Any]]
+    step: Callable[[Tensor, Tensor, float | Tensor, Any], tuple[Tensor, Any]]
 
 
 def descent(
-    rule: Literal["gd", "momentum", "adam"] = "gd",
+    rule: RuleName = "gd",
     momentum: Rate = 0.9,
     b1: Rate = 0.9,
     b2: Rate = 0.999,
@@ -44,6 +46,32 @@ def clamped(at: Positive = 1.0) -> Descent:
     return Descent(no_memory, lambda p, d, lr, m: (down(p, d.clamp(-at, at), lr), m))
 
 
+def decaying(
+    rule: RuleName = "gd",
+    decay: NonNegative = 0.5,
+    momentum: Rate = 0.9,
+    b1: Rate = 0.9,
+    b2: Rate = 0.999,
+    eps: NonNegative = 1e-8,
+) -> Descent:
+    """The rule of this name, with lr / (1 + k)^decay in place of lr at step k = 0, 1, 2, ...
+
+    With decay in (1/2, 1] the steps are those of Robbins and Monro (1951, equation 6): their sum
+    diverges, and that of their squares does not.
+    """
+    constant = descent(rule, momentum, b1, b2, eps)
+
+    def init(p: Tensor) -> Any:
+        return p.new_zeros(()), constant.init(p)
+
+    def step(p: Tensor, d: Tensor, lr: float | Tensor, m: Any) -> tuple[Tensor, Any]:
+        k, memory = m
+        p, memory = constant.step(p, d, lr * (1 + k) ** -decay, memory)
+        return p, (k + 1, memory)
+
+    return Descent(init, step)
+
+
 def no_memory(point: Tensor) -> Any:
     """The memory, for a point of any shape, of a rule that has none."""
     return ()
@@ -52,7 +80,7 @@ def no_memory(point: Tensor) -> Any:
 def heavy_ball_descent(momentum: Rate = 0.9) -> Descent:
     """Heavy ball as torch.optim.SGD does it: m = momentum m + d, p = p - lr m."""
 
-    def step(p: Tensor, d: Tensor, lr: float, m: Any) -> tuple[Tensor, Any]:
+    def step(p: Tensor, d: Tensor, lr: float | Tensor, m: Any) -> tuple[Tensor, Any]:
         p, velocity = heavy_ball(p, d, m[0], lr, momentum)
         return p, (velocity,)
 
@@ -65,7 +93,7 @@ def adam(b1: Rate = 0.9, b2: Rate = 0.999, eps: NonNegative = 1e-8) -> Descent:
     def init(p: Tensor) -> Any:
         return torch.zeros_like(p), torch.zeros_like(p), p.new_zeros(())
 
-    def step(p: Tensor, d: Tensor, lr: float, m: Any) -> tuple[Tensor, Any]:
+    def step(p: Tensor, d: Tensor, lr: float | Tensor, m: Any) -> tuple[Tensor, Any]:
         first, second, k = m
         first, second, k = b1 * first + (1 - b1) * d, b2 * second + (1 - b2) * d * d, k + 1
         direction = first / (1 - b1**k) / ((second / (1 - b2**k)).sqrt() + eps)

@@ -88,8 +88,8 @@ def compare(
     """Read the runs at these places, and group those that differ in their seeds only.
 
     metric: what is shown at first; None: the task's own. A damaged run has a line on standard
-    error. Raises BadSetting if a place is not there, if there are no runs, or if none has the
-    metric.
+    error. Raises BadSetting if a place is not there, if there are no runs, if none has a row that
+    can be read, or if none has the metric.
     """
     found = find_runs(places, where)
     points = max(LEAST_ROWS, min(MOST_ROWS, ALL_ROWS // len(found)))
@@ -101,7 +101,7 @@ def compare(
             some = bands.counted(runs)
             groups.append(Measured(group, runs, some, bands.make_band(some)))
     if not groups:
-        raise BadSetting(f"{', '.join(map(str, places))}: there is no run folder in it")
+        raise BadSetting(f"{', '.join(map(str, places))}: no run there has a row that can be read")
     names = list(dict.fromkeys(name for one in groups for run in one.runs for name in run.last))
     if metric is not None and metric not in names:
         raise BadSetting(f"--metric {metric}: the runs have {', '.join(names)}")

@@ -1,7 +1,7 @@
 """`solve`: a method of the suite on losses of the caller's own."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,8 @@ def solve(
     method: a name in `bench.methods()`, or a function of yours that returns an Algorithm.
     settings: the method's own, such as outer_lr=0.1, T=20 or batch=32;
     `print(bench.methods()["bome"].help)` tells them. A rule of descent, such as `outer`, is written
-    outer_rule="adam", or outer_rule={"rule": "momentum", "momentum": 0.5}.
+    outer_rule="adam", or outer_rule={"rule": "momentum", "momentum": 0.5}; with
+    outer_rule={"decay": 0.5} step k = 0, 1, 2, ... has outer_lr / (1 + k)^0.5.
 
     upper_data, lower_data: tensors whose rows are samples, or a tuple or dict of them; a Dataset;
     or a function draw(rng, size) or draw(rng, size, step), with rng a torch.Generator and size the
@@ -91,19 +92,9 @@ def solve(
     has the rows so far. Ctrl-C raises Interrupted, a KeyboardInterrupt whose `solution` has the
     steps so far, and from which a run goes on by `after`.
     """
-    if torch.is_inference_mode_enabled():
-        raise BadSetting("solve: torch.inference_mode has no derivatives; call it outside of that")
     settings = {key: without_numpy(value) for key, value in settings.items()}
     steps, every, seed, seconds = map(without_numpy, (steps, every, seed, seconds))
-    for key, value, least in (("steps", steps, 1), ("every", every, 1), ("seed", seed, 0)):
-        if type(value) is not int or value < least:
-            raise BadSetting(f"{key}={value}: write an integer of at least {least}")
-    if seconds is not None and not (type(seconds) in (int, float) and seconds > 0):
-        raise BadSetting(f"seconds={seconds}: write a number above 0")
-    if progress is not None and type(progress) is not bool:
-        raise BadSetting(f"progress={progress}: write True, False or None")
-    if stop is not None and not callable(stop):
-        raise BadSetting(f"stop={stop}: write a function that is given a row of the history")
+    check_call(steps, every, seed, seconds, stop, progress)
     name, algorithm, whole = methods.chosen(method, settings, steps)
     check_kind(name, algorithm, lower, y0)
     if x0 is None:
@@ -113,17 +104,8 @@ def solve(
         minimax=algorithm.kind == "minimax", seed=seed,
     )  # fmt: skip
     check_set(name, algorithm, posed.task)
-    ours = isinstance(method, str)  # whose defaults know nothing of the caller's sets
-    if ours and "diameter" in whole and "diameter" not in settings:
-        raise BadSetting(
-            "diameter: write the largest distance between two points of x_in, such as 2.0 for "
-            "bench.l2_ball(1.0)"
-        )
-    if ours and x_in is not None and {"low", "high"} & (whole.keys() - settings.keys()):
-        raise BadSetting(
-            f"low, high: write the box from which {name} proposes x, such as low=0, high=1 for "
-            "bench.box(0, 1)"
-        )
+    if isinstance(method, str):  # its defaults know nothing of the caller's sets
+        check_defaults(name, whole.keys() - settings.keys(), x_in)
     if settings.get("batch") is not None and upper_data is None and lower_data is None:
         raise BadSetting(f"batch={settings['batch']}: there are no data; leave it out")
     if after is not None:
@@ -206,6 +188,35 @@ def solve(
             stacklevel=2,
         )
     return solution_at(end)
+
+
+def check_call(steps: Any, every: Any, seed: Any, seconds: Any, stop: Any, progress: Any) -> None:
+    """Raise BadSetting unless `solve` can be called here, and with these values."""
+    if torch.is_inference_mode_enabled():
+        raise BadSetting("solve: torch.inference_mode has no derivatives; call it outside of that")
+    for key, value, least in (("steps", steps, 1), ("every", every, 1), ("seed", seed, 0)):
+        if type(value) is not int or value < least:
+            raise BadSetting(f"{key}={value}: write an integer of at least {least}")
+    if seconds is not None and not (type(seconds) in (int, float) and seconds > 0):
+        raise BadSetting(f"seconds={seconds}: write a number above 0")
+    if progress is not None and type(progress) is not bool:
+        raise BadSetting(f"progress={progress}: write True, False or None")
+    if stop is not None and not callable(stop):
+        raise BadSetting(f"stop={stop}: write a function that is given a row of the history")
+
+
+def check_defaults(method: str, left_out: Set[str], x_in: Any) -> None:
+    """Raise BadSetting if the caller leaves out what describes the caller's own set of x."""
+    if "diameter" in left_out:
+        raise BadSetting(
+            "diameter: write the largest distance between two points of x_in, such as 2.0 for "
+            "bench.l2_ball(1.0)"
+        )
+    if x_in is not None and {"low", "high"} & left_out:
+        raise BadSetting(
+            f"low, high: write the box from which {method} proposes x, such as low=0, high=1 for "
+            "bench.box(0, 1)"
+        )
 
 
 def smaller_steps(settings: Mapping[str, Any]) -> str:

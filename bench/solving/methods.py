@@ -118,11 +118,28 @@ def filled(node: Any, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
         if isinstance(inside, dict) and isinstance(value, str):  # outer_rule="adam"
             value = {"rule": value}
         if isinstance(inside, dict) and isinstance(value, dict):
-            value = inside | value
+            value = rule_with(value, inside) | value
         plain[key] = value
     whole: Any = OmegaConf.create({GROUP: plain, "run": {"steps": steps}})
     resolved: Any = OmegaConf.to_container(whole, resolve=True)
     return check_settings(resolved[GROUP], "", Algorithm)
+
+
+def rule_with(keys: Iterable[str], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's own rule of descent if it has these settings, or else the first of conf/descent/
+    that has them, such as one with `decay`, and keeps those of the own one; the own if none has."""
+    wanted = set(keys)
+    if wanted <= own.keys():
+        return dict(own)
+    with own_configurations() as configurations:
+        names = configurations.get_group_options("descent")
+        found = compose(overrides=[f"+descent@{name}={name}" for name in names])
+    for name in names:
+        rule: Any = OmegaConf.to_container(found[name])
+        if wanted <= rule.keys():
+            kept = {key: own[key] for key in rule.keys() & own.keys() - {"_target_"}}
+            return rule | kept
+    return dict(own)
 
 
 def made(node: dict[str, Any]) -> Algorithm:
