@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.reproduce import listing, records
 from bench.reproduce.options import complete_id
 from bench.reproduce.records import Record
@@ -58,3 +60,17 @@ def test_an_artifact_without_a_record_says_what_that_waits_for(tmp_path: Path) -
 def test_names_are_completed() -> None:
     assert complete_id("stocbio/table1") == ["stocbio/table1", "stocbio/table1_logistic"]
     assert complete_id("nothing") == []
+
+
+@pytest.mark.parametrize(("known", "done"), [(True, {"1", "3"}), (False, {"?"})])
+def test_runs_are_counted_only_where_their_names_are_known(
+    known: bool, done: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that nobody has composed stays unknown, because composing takes long. Seed 0 chooses
+    grid points, so that a line has no run there."""
+    monkeypatch.setattr(listing.KnownNames, "get", planned.Known(known).get)
+    for seed in (0, 1, 2, 3):
+        planned.finish(tmp_path, f"paper/L/-{seed}", 0.5)
+    lines = list(listing.list_artifacts([planned.artifact()], planned.BOOK, tmp_path, {}, 80))
+    cells = [line.split() for line in lines if line.startswith(("  smoke", "  short"))]
+    assert {cell[3] for cell in cells} == done

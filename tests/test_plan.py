@@ -223,12 +223,20 @@ def test_whether_a_runs_times_tell_something(process: Any, undisturbed: bool) ->
     assert not run(None).undisturbed
 
 
-def test_a_plan_asks_for_the_names_of_every_point_and_seed(tmp_path: Path) -> None:
+def test_a_plan_asks_for_the_names_of_the_runs_that_it_has(tmp_path: Path) -> None:
+    """A grid of three at the seed that chooses, then its best point at the others."""
     names: Any = Known(known=False)
     plans.make_plan(artifact(), BOOK, "short", tmp_path, names)
     assert names.file == Path("p/a.yaml")
-    assert len(names.asked) == len(set(names.asked)) == 4 * (4 + 3 + 4)
-    assert len(plans.wanted(artifact(), BOOK, "short")) == len(names.asked)
+    tried = [f"{row}/{lr}-0" for row in ("paper/A", "paper/B", "code/A") for lr in (0.1, 0.2, 0.3)]
+    lines = [f"{variant}/L/-{seed}" for variant in ("paper", "code") for seed in (1, 2, 3)]
+    assert sorted(names.asked) == sorted(tried + lines)
+    for lr, loss in ((0.1, 0.5), (0.2, 0.3), (0.3, 0.4)):
+        finish(tmp_path, f"paper/A/{lr}-0", loss)
+    later: Any = Known(known=False)
+    plans.make_plan(artifact(), BOOK, "short", tmp_path, later)
+    best = [f"paper/A/0.2-{seed}" for seed in (1, 2, 3)]
+    assert sorted(later.asked) == sorted(tried + lines + best)
 
 
 LANE = {"amortised": True}

@@ -3,11 +3,13 @@
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from bench.reproduce import durations, power, totals
 from bench.reproduce import plan as plans
 from bench.reproduce.plan import Names
+from bench.reproduce.points import Point
 from bench.reproduce.reading import summary_or_none
 from bench.reproduce.records import Record
 from bench.reproduce.specs import Artifact, Book
@@ -25,6 +27,19 @@ LEGEND = (
 )
 
 
+class NotComposed(Exception):
+    """The name of a run is not known, because nobody has composed the run yet."""
+
+
+class KnownNames(Names):
+    """The names that are known; none is composed, which takes long."""
+
+    def ensure(self, wanted: Iterable[tuple[Point, int]], file: Path) -> None:
+        """Raise NotComposed if a name is not known."""
+        if any(self.get(*pair) is None for pair in wanted):
+            raise NotComposed
+
+
 def list_artifacts(
     artifacts: Iterable[Artifact], book: Book, root: Path, recorded: Recorded, width: int
 ) -> Iterator[str]:
@@ -33,7 +48,7 @@ def list_artifacts(
     root: where run folders are. recorded: every record. width: of the lines, which go on below
     their last column where they are longer.
     """
-    names = Names(root)
+    names = KnownNames(root)
     startup = durations.mean_startup(recorded.values())
     yield "artifact (variants)"
     yield list_line(HEADING, width)
@@ -45,7 +60,7 @@ def list_artifacts(
             )
         for budget in artifact.spec.budgets:
             done = "?"  # as long as nobody has composed the runs, which gives them their names
-            if all(names.get(*one) is not None for one in plans.wanted(artifact, book, budget)):
+            with suppress(NotComposed):
                 plan = plans.make_plan(artifact, book, budget, root, names, read=summary_or_none)
                 done = str(len(plan.runs) - len(plan.missing))
             record = recorded.get((artifact.id, budget))

@@ -323,12 +323,6 @@ def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
     return tried + sum(len(seeds(artifact, budget, [row])) for _, row in sizes)
 
 
-def wanted(artifact: Artifact, book: Book, budget: Budget) -> list[tuple[Point, int]]:
-    """Every point of the grids with the seed that tries it and those that are judged."""
-    every = points(artifact.spec, book, budget)
-    return [(p, s) for p in every for s in {TUNING_SEED, *seeds(artifact, budget, [p.row])}]
-
-
 def make_plan(
     artifact: Artifact,
     book: Book,
@@ -345,9 +339,12 @@ def make_plan(
     settings are refused, and what `read` raises.
     """
     spec = artifact.spec
-    every = list(points(spec, book, budget))
-    judged = {row: seeds(artifact, budget, [row]) for row in spec.rows}
-    names.ensure(wanted(artifact, book, budget), artifact.file)
+    grids: dict[tuple[Variant, str], list[Point]] = {}
+    for point in points(spec, book, budget):
+        grids.setdefault((point.variant, point.row), []).append(point)
+    searched = {key: own for key, own in grids.items() if len(own) > 1}
+    judged = {key: seeds(artifact, budget, [key[1]]) for key in grids}
+    names.ensure([(p, TUNING_SEED) for own in searched.values() for p in own], artifact.file)
 
     def run(point: Point, seed: int) -> Run:
         name = names.get(point, seed)
@@ -368,14 +365,17 @@ def make_plan(
             return Run(job, folder, {**summary, "last": last})
         return Run(job, folder, summary)
 
-    rows, later = [], 0
-    for variant, name in dict.fromkeys((p.variant, p.row) for p in every):
-        own = [p for p in every if (p.variant, p.row) == (variant, name)]
-        tried = tuple(run(p, TUNING_SEED) for p in own) if len(own) > 1 else ()
-        chosen = choose_point(tried, spec.select) if tried else own[0]
-        runs = tuple(run(chosen, seed) for seed in judged[name]) if chosen else ()
-        later += 0 if chosen else len(judged[name])
-        rows.append(PlannedRow(variant, name, tried, chosen, runs))
+    tried = {key: tuple(run(p, TUNING_SEED) for p in own) for key, own in searched.items()}
+    chosen = {
+        key: choose_point(tried[key], spec.select) if key in tried else own[0]
+        for key, own in grids.items()
+    }
+    names.ensure([(p, s) for key, p in chosen.items() if p for s in judged[key]], artifact.file)
+    rows = []
+    for key, p in chosen.items():
+        runs = tuple(run(p, seed) for seed in judged[key]) if p else ()
+        rows.append(PlannedRow(*key, tried.get(key, ()), p, runs))
+    later = sum(len(judged[key]) for key, p in chosen.items() if p is None)
     return Plan(artifact, budget, tuple(rows), later)
 
 

@@ -92,22 +92,28 @@ def reusable_runs(
     kept: dict[str, Run] = {}
     if found is None:
         return kept
+    rows = []  # of the record, with each point of their grids
     for point in points(artifact.spec, book, found.budget):
         row = found.rows.get(point.variant, {}).get(point.row)
-        if row is None:
-            continue
+        rows += [] if row is None else [(point, row)]
+    # all names at a time: for each time the code is looked at, and a file is written
+    firsts = [(point, row.seeds[0]) for point, row in rows if row.runs]
+    tries = [(point, TUNING_SEED) for point, row in rows if row.tries]
+    names.ensure([*firsts, *tries], artifact.file)
+    chosen = [
+        (point, row)
+        for point, row in rows
+        if row.runs and names.get(point, row.seeds[0]) == row.runs[0]
+    ]
+    names.ensure([(point, s) for point, row in chosen for s in row.seeds], artifact.file)
+    for point, row in rows:
         tried = tried_run(row, point, artifact, names)
         if tried is not None:
             kept.setdefault(tried.planned.name, tried)
-        if not row.runs:
-            continue
+    for point, row in chosen:
         own = [recorded_run(found, row, i) for i in range(len(row.seeds))]
-        judgeable = have_histories(own) or not needs_histories(point.row, artifact.spec)
-        names.ensure([(point, row.seeds[0])], artifact.file)
-        if judgeable and names.get(point, row.seeds[0]) == row.runs[0]:
-            wanted = [(point, seed) for seed in row.seeds]
-            names.ensure(wanted, artifact.file)
-            today = {names.get(*pair) for pair in wanted}
+        if have_histories(own) or not needs_histories(point.row, artifact.spec):
+            today = {names.get(point, seed) for seed in row.seeds}
             kept |= {
                 run.planned.name: run
                 for run in own
@@ -122,9 +128,8 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
     The name of the run finds it, whatever else the grid had.
     """
     select = artifact.spec.select
-    if select is None:
+    if select is None or not row.tries:
         return None
-    names.ensure([(point, TUNING_SEED)], artifact.file)
     name = names.get(point, TUNING_SEED)
     assert name is not None
     found = next((t for t in row.tries if t.get("name") == name), None)
