@@ -54,7 +54,8 @@ def in_folder(root: Path, when: int, pace: float | None, device: str = "A CPU") 
         ([recorded(None), recorded(None)], True),  # as those of older records
         ([recorded(None), recorded(None, commit="d")], False),
         ([recorded(None), recorded(None, instructions="AVX512")], False),
-        ([recorded(1.0), recorded(1.2, commit="d", instructions="AVX512")], True),
+        ([recorded(1.0), recorded(1.2, commit="d")], True),
+        ([recorded(1.0), recorded(1.0, instructions="AVX512")], False),
         ([recorded(None), recorded(1.0)], False),
         ([recorded(1.0), recorded(1.0, device="Another CPU")], False),
         ([recorded(None), recorded(None, device=None)], False),

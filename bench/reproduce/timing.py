@@ -98,19 +98,20 @@ def can_compare(some: Sequence[Run]) -> bool:
 
 
 def have_one_speed(some: Sequence[Run]) -> bool:
-    """Whether runs were made on devices of one name, with as many threads, and on machines of about
-    the same pace.
+    """Whether runs were made on devices of one name, with as many threads and one instruction set,
+    and on machines of about the same pace.
 
-    Runs of which no pace is known, such as those of older records, count as alike if one commit
-    made them with one instruction set; a known pace and an unknown one do not.
+    With AVX512 a run may take twice the steps in a CPU second that it takes with AVX2, where the
+    paces of both machines are the same. Runs of which no pace is known, such as those of older
+    records, count as alike if one commit made them; a known pace and an unknown one do not.
     """
     stages = [stage for run in some for stage in circumstances(run)]
-    if len({(stage.device, stage.threads) for stage in stages}) > 1:
+    if len({(stage.device, stage.threads, stage.instructions) for stage in stages}) > 1:
         return False
     paces = [pace(run) for run in some]
     known = [p for p in paces if p is not None]
     if not known:
-        return len({(stage.commit, stage.instructions) for stage in stages}) <= 1
+        return len({stage.commit for stage in stages}) <= 1
     return len(known) == len(paces) and max(known) <= FASTER * min(known)
 
 
