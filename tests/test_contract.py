@@ -396,3 +396,44 @@ def test_counts_may_be_fewer_where_the_method_says_at_most() -> None:
     of_algorithms.check_cost(mine(cost=cost), quadratic())
     with pytest.raises(Broken, match="says 11 to 14"):
         of_algorithms.check_cost(mine(cost=cost + Cost(grad_g=2)), quadratic())
+
+
+def test_a_metric_has_to_fall_to_seven_tenths() -> None:
+    """x^2 falls to .81 in one step of x = .9 x, and to .6561 in two."""
+    task = Task(
+        upper=lambda x, y, i: x.square().sum(),
+        init=lambda rng: (torch.ones(1).double(), torch.zeros(0).double()),
+        evaluate=lambda x, y, step: {"loss": x.square().sum()},
+        metric="loss",
+    )
+
+    def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
+        return State(0.9 * s.x, s.y), {}
+
+    method = Algorithm(State, step, cost=Cost(), kind="single-level")
+    of_algorithms.check_descent(method, task, 2)
+    with pytest.raises(Broken, match=r"goes from 1 to 0\.81"):
+        of_algorithms.check_descent(method, task, 1)
+
+
+def test_the_small_problems_have_their_optima_where_they_say() -> None:
+    """Where g_y and the hypergradient, both players' gradients, or the gradient mapping are 0."""
+    rows = torch.arange(64)
+
+    def optimum(task: Task) -> tuple[Tensor, Tensor]:
+        assert task.report.optimum is not None
+        return task.report.optimum["x"], task.report.optimum["y"]
+
+    o, (x, y) = Oracle(quadratic()), optimum(quadratic())
+    (f_x, f_y), products = o.grad_f(x, y, rows), o.products(x, y, rows)
+    H = torch.stack([products.yy(e) for e in torch.eye(len(y)).double()])
+    hypergradient = f_x - products.xy(torch.linalg.solve(H, f_y))
+    saddle = Oracle(zero_sum()).grad_f(*optimum(zero_sum()), rows)
+    for zero in (o.g_y(x, y, rows), hypergradient, *saddle):
+        torch.testing.assert_close(zero, torch.zeros_like(zero), rtol=0, atol=1e-12)
+
+    x, y = optimum(on_a_ball())
+    project = on_a_ball().feasible.project
+    assert project is not None
+    moved = project(x - Oracle(on_a_ball()).f_x(x, y, rows))
+    torch.testing.assert_close(moved, x, rtol=0, atol=1e-12)

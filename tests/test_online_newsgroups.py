@@ -369,3 +369,12 @@ def test_digits_stand_in_for_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(d.labels) == 256
     norms = [float(d.rows.values[a:b].norm()) for a, b in zip(d.rows.offsets, d.rows.offsets[1:])]
     assert norms == pytest.approx([1.0] * 256)
+
+
+def test_each_set_has_wrong_labels_of_its_own() -> None:
+    """Those of its name: which labels of one set are wrong says nothing of the other's."""
+    task = made(noise=(0.8,), at=(1,))
+    for side, name in (("g", "train"), ("f", "val")):
+        before, now = (getattr(Draw(task, 0, k), side)() for k in (0, 1))
+        expected = mislabel(before.labels, CLASSES, name, CONTEXT.seed)(0.8)
+        assert torch.equal(now.labels, expected)

@@ -190,3 +190,13 @@ def test_neumann_takes_a_product_a_term_after_the_first(terms: int) -> None:
     expected = 0.4 * torch.stack(powers).sum(0) @ RIGHT
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     assert product.calls == terms
+
+
+def test_truncated_conjugate_gradients_stay_from_the_first_direction_that_bends_down_on() -> None:
+    """H = diag(-1, 1, 4) and b = (1, 1, 1): along b the curvature is 4, so that v = 3/4 b. The
+    second direction bends down and so does the third; the fourth would not, and is not taken."""
+    H, b = torch.tensor([-1.0, 1.0, 4.0]).double(), torch.ones(3).double()
+    for steps in (1, 2, 3, 4, 6):
+        v = cg(lambda p: H * p, b, steps, truncated=True)
+        assert v.tolist() == [0.75, 0.75, 0.75], steps
+    assert cg(lambda p: H * p, b, 4).tolist() != [0.75, 0.75, 0.75]

@@ -73,7 +73,7 @@ def zero_sum() -> Task:
         noise = (i.double().mean() - 31.5) / 64
         return (x - 1).square().sum() / 4 + (x * y).sum() - y.square().sum() / 4 + noise * x.sum()
 
-    saddle = torch.full((4,), 0.2).double(), torch.full((4,), 0.4).double()
+    saddle = torch.full((4,), 0.2, dtype=torch.float64), torch.full((4,), 0.4, dtype=torch.float64)
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         return {"objective": (x - saddle[0]).square().sum() + (y - saddle[1]).square().sum()}
@@ -98,7 +98,7 @@ def on_a_ball() -> Task:
         weights = 1 + noise * (i.double().mean() - 31.5) / 31.5
         return 0.5 * (weights * (x - 1).square()).sum()
 
-    best, none = torch.full((3,), 0.5 / 3**0.5).double(), torch.zeros(0).double()
+    best, none = torch.full((3,), 0.5 / 3**0.5, dtype=torch.float64), torch.zeros(0).double()
 
     def evaluate(x: Tensor, y: Tensor, step: int) -> dict[str, Tensor]:
         return {"objective": 0.5 * (x - 1).square().sum()}
