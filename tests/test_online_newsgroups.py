@@ -372,7 +372,7 @@ def test_digits_stand_in_for_documents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_set_has_wrong_labels_of_its_own() -> None:
-    """Those of its name: which labels of one set are wrong says nothing of the other's."""
+    """A set's name draws its wrong labels, so that those of one set say nothing of the other's."""
     task = made(noise=(0.8,), at=(1,))
     for side, name in (("g", "train"), ("f", "val")):
         before, now = (getattr(Draw(task, 0, k), side)() for k in (0, 1))

@@ -92,11 +92,12 @@ def reusable_runs(
     kept: dict[str, Run] = {}
     if found is None:
         return kept
-    rows = []  # of the record, with each point of their grids
+    rows = []  # each point of today's grids with its row of the record
     for point in points(artifact.spec, book, found.budget):
         row = found.rows.get(point.variant, {}).get(point.row)
-        rows += [] if row is None else [(point, row)]
-    # all names at a time: for each time the code is looked at, and a file is written
+        if row is not None:
+            rows.append((point, row))
+    # Names are asked for together, because each call of `ensure` reads all code and writes a file.
     firsts = [(point, row.seeds[0]) for point, row in rows if row.runs]
     tries = [(point, TUNING_SEED) for point, row in rows if row.tries]
     names.ensure([*firsts, *tries], artifact.file)
@@ -125,7 +126,7 @@ def reusable_runs(
 def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) -> Run | None:
     """The run that tried a grid point, with the value that chooses; None if it cannot be reused.
 
-    The name of the run finds it, whatever else the grid had.
+    The name of the run, which `names` has to know, finds it, whatever else the grid had.
     """
     select = artifact.spec.select
     if select is None or not row.tries:

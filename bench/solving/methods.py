@@ -126,8 +126,12 @@ def filled(node: Any, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
 
 def rule_with(keys: Iterable[str], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's own rule of descent if it has these settings, or else the first of conf/descent/
-    that has them, such as one with `decay`, and keeps those of the own one; the own if none has."""
+    """The rule of descent that has the settings of these names, such as `decay`.
+
+    This is the method's own rule if it has them all, or else the first of conf/descent/ that does,
+    with the values of the own rule for the settings that both have. If no rule has them it is the
+    own one, so that the caller's check refuses the setting.
+    """
     wanted = set(keys)
     if wanted <= own.keys():
         return dict(own)
