@@ -439,3 +439,17 @@ def test_the_command_says_what_it_compares(
     said = capsys.readouterr().out.splitlines()
     assert said == ["a.csv", "comparison/index.html (2 methods on 1 problem, 6 runs)"]
     assert (tmp_path / "a.csv").is_file()
+
+
+def test_a_setting_that_is_null_is_as_one_that_is_not_there(tmp_path: Path) -> None:
+    made(tmp_path / "toy/bome/0", losses(1), {}, seed=0, algorithm={"T": 2})
+    made(tmp_path / "toy/bome/1", losses(3), {}, seed=1, algorithm={"T": 2, "batch": None})
+    found = compared(tmp_path)
+    assert [len(one.counted) for one in found.groups] == [2]
+    assert found.differing == []
+
+
+def test_a_task_may_have_a_metric_of_the_name_of_a_total() -> None:
+    rows = [{"step": 0, "calls": 5.0}, {"step": 1, "calls": 4.0, "calls/grad_f": 2}]
+    found = bands.columns_of(rows, ["step", "calls", "calls/grad_f"])
+    assert found["calls"].tolist() == [5.0, 4.0]

@@ -195,3 +195,13 @@ def test_labels_are_those_of_the_step_and_no_iterate_is_selected() -> None:
     early, late, again = (float(exact.evaluate(x, y, step)["objective"]) for step in (0, 5, 0))
     assert early == again != late
     assert exact.selection is None
+
+
+def test_an_estimate_below_nought_counts_as_the_median() -> None:
+    """What lies beside the diagonal makes such estimates; -9 says nothing of a curvature of 9."""
+    curvatures = torch.tensor([1.0, 4.0, -9.0, 2.0, 16.0], dtype=torch.float64)
+    task = replace(quadratic(DOUBLE), lower=lambda x, y, zeta: (curvatures * y * y).sum() / 2)
+    task = replace(task, lower_derivatives=None)
+    found = scale_of(task, torch.zeros(2), torch.ones(5, dtype=torch.float64), [0])
+    expected = torch.tensor([4.0, 4.0, 4.0, 4.0, 16.0], dtype=torch.float64).rsqrt()
+    torch.testing.assert_close(found, expected)

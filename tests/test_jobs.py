@@ -493,3 +493,13 @@ def test_what_an_earlier_attempt_left_is_not_what_became_of_this_one(
     now.note.write_text("")
     assert now.state() == expected
     assert now._replace(since=left).state() == RunState(status, "why")  # of this attempt
+
+
+def test_of_a_run_that_stopped_and_then_ended_its_end_says_when_it_was_left(
+    folder: RunFolder,
+) -> None:
+    folder.leave("preempted", "stopped")
+    folder.end({"status": "done", "reason": None, "last": {}}, None)
+    os.utime(folder.path / "status.json", ns=(5, 5))
+    os.utime(folder.summary_file, ns=(9, 9))
+    assert [folder.was_left_before(at) for at in (7, 9, 10)] == [False, False, True]

@@ -180,6 +180,7 @@ def test_lanes_that_end_apart(stand: type[Stand], configs: Configs) -> None:
     assert summary(ours[2])["reason"] == "x or y is not finite at step 5 (x and y)"
     assert summary(ours[0])["reason"] is None
     assert all(summary(config)["amortised"] is True for config in ours)
+    assert all(summary(config)["process"]["pace_ms"] is None for config in ours)
     assert all("compile_seconds" not in summary(config) for config in ours)
     # half of them have ended: the others go on by themselves
     assert [[lane.chosen["outer_lr"] for lane in side.lanes] for side in stand.made] == [

@@ -1012,3 +1012,21 @@ def test_one_answer_without_a_job_is_not_enough(monkeypatch: pytest.MonkeyPatch)
     now[0] = 107.0
     assert queue.misses("7_1", 100.0)
     assert not queue.misses("7_2", 100.0)
+
+
+def test_answers_from_before_a_job_was_submitted_do_not_say_that_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [103.0]
+    answer = SimpleNamespace(returncode=0, stdout="7_2\n")
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(slurm.subprocess, "run", lambda *given, **named: answer)
+    queue = slurm.Queue()
+    for now[0] in (103.0, 107.0):
+        queue.misses("7_1", 100.0)
+    now[0] = 109.0
+    assert not queue.misses("8_1", 108.0)
+    now[0] = 111.0
+    assert not queue.misses("8_1", 108.0)  # one answer since then
+    now[0] = 115.0
+    assert queue.misses("8_1", 108.0)

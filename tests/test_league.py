@@ -1067,3 +1067,22 @@ def test_own_tracks_are_right() -> None:
     assert {"deterministic", "stochastic"} <= set(names)
     with pytest.raises(BadSetting, match="--track x: no such track; there is continual, deter"):
         rules.read_track("x", rules.own_tracks())
+
+
+def test_targets_of_other_rules_are_made_again(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, int]] = []
+
+    def make_target(entered: rules.Entrant, seed: int, data: Path) -> targets.Target:
+        made.append((entered.task, seed))
+        return targets.Target(start=1.0, best=0.0, target=0.5)
+
+    monkeypatch.setattr(targets, "make_target", make_target)
+    first, *others = league.targets.tasks
+    old = league.targets.tasks[first].model_copy(update={"rules": "other"})
+    before = league.targets.model_copy(update={"tasks": {**league.targets.tasks, first: old}})
+    found = targets.make_targets(league.track, "tiny", league.data, before)
+    assert made == [(first, seed) for seed in (rules.TRIED, *range(4))]
+    assert found.tasks[first].rules == league.targets.tasks[first].rules
+    assert [found.tasks[task] for task in others] == [league.targets.tasks[t] for t in others]

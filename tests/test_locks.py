@@ -338,3 +338,31 @@ def test_outside_the_main_thread_signals_are_not_listened_to(earlier: list[Any])
     thread.join()
     assert done == [mine]
     assert signal.getsignal(signal.SIGTERM) is mine
+
+
+def test_a_signal_after_an_inner_patience_is_still_only_noted(earlier: list[Any]) -> None:
+    """A run that ends beside others writes its last files with patience of its own."""
+    with stop.heed(), stop.postpone():
+        with stop.postpone():
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)  # raises nothing
+        with pytest.raises(stop.Preempted):
+            stop.raise_if_asked()
+    assert earlier == [(signal.SIGTERM, None)]
+
+
+def test_the_file_is_gone_before_its_lock_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would be the next owner's file that is removed, and a third one had its own."""
+    close = os.close
+    there: list[bool] = []
+
+    def noted(file: int) -> None:
+        there.append((tmp_path / "lock").exists())
+        close(file)
+
+    with lock.hold(tmp_path):
+        monkeypatch.setattr(lock.os, "close", noted)
+    monkeypatch.undo()
+    assert there == [False]

@@ -135,3 +135,17 @@ def test_an_old_mark_does_not_stay(measured: Record) -> None:
         "outdated"
     )
     assert marked(old, Known())[0] == []
+
+
+def test_of_equal_points_the_first_of_todays_grid_counts(measured: Record) -> None:
+    content = measured.model_dump()
+    content["rows"]["paper"]["A"]["tries"][1]["value"] = 0.1  # as good as the first
+    equal = Record.model_validate(content)
+    assert marked(equal, Known())[0] == []
+    assert marked(equal, Known(), grid={"algorithm.lr": RATES[::-1]})[0] == ["A"]
+
+
+def test_a_point_whose_run_diverged_is_not_chosen_for_its_last_value(measured: Record) -> None:
+    content = measured.model_dump()
+    content["rows"]["paper"]["A"]["tries"][1] |= {"status": "diverged", "value": 0.05}
+    assert marked(Record.model_validate(content), Known())[0] == []

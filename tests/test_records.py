@@ -642,3 +642,14 @@ def test_a_record_compares_ends_that_a_clock_sets_only_of_machines_of_one_speed(
     assert seeds_judged({"run.steps": 9}) == 3
     assert seeds_judged({"run.cpu_seconds": 1.0}) == 2
     assert seeds_judged({"run.seconds": 1.0}) == 2
+
+
+def test_tries_of_an_older_record_that_have_no_names_count_in_each_row(
+    measured: records.Record,
+) -> None:
+    """Three of the paper's A and one of the code's, whose numbers in their rows are the same."""
+    content = measured.model_dump()
+    for variant in ("paper", "code"):
+        for tried in content["rows"][variant]["A"]["tries"]:
+            del tried["name"]
+    assert records.recorded_run_count(records.Record.model_validate(content)) == 8

@@ -1003,3 +1003,15 @@ def test_an_interrupt_while_a_row_is_shown_leaves_the_rows_of_the_solution(
     with pytest.raises(calling.Interrupted) as cut:
         solve(upper, lower, zeros(2), zeros(2), method="soba", every=3, steps=12, outer_lr=0.01)
     assert [row["step"] for row in cut.value.solution.history] == [0, 3]
+
+
+def test_minimax_with_data_has_the_same_ones_on_both_levels() -> None:
+    """The mean of the data is 2: x - 2 + y = 0 and x - y = 0, and so x = y = 1."""
+
+    def f(x, y, batch):  # type: ignore[no-untyped-def]
+        return ((x - batch).square() / 2 + x * y - y.square() / 2).mean()
+
+    data = torch.tensor([1.0, 2.0, 3.0]).double()
+    found = solve(f, None, zeros(1), zeros(1), "gda", steps=300, upper_data=data)
+    torch.testing.assert_close(found.x, torch.ones(1).double(), rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.y, torch.ones(1).double(), rtol=0, atol=1e-3)

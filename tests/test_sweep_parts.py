@@ -728,3 +728,10 @@ def test_the_folder_of_runs_is_the_environments(
     assert compose((*TOY, "seed=2")).run.root == str(tmp_path)
     assert compose((*TOY, "seed=2", "run.root=mine")).run.root == "mine"
     assert compose((*TOY, "seed=2")).run.root == str(tmp_path)
+
+
+@pytest.mark.parametrize("clock", ["seconds", "cpu_seconds"])
+def test_runs_that_a_clock_ended_are_not_continued_by_lanes(clock: str) -> None:
+    ours = [of_method(), of_method(1)]
+    assert bundling.choose_lanes(ours, True, [of_method(2, run={clock: 3.0})]) is False
+    assert [config["vectorize"] for config in ours] == [[], []]

@@ -348,3 +348,14 @@ def test_the_tables_have_a_row_for_each(tmp_path: Path, monkeypatch: pytest.Monk
     lost, _ = campaign_commands.what_is_left([], book, tmp_path / "no", tmp_path / "no")
     cells = [next(iter(column.cells)) for column in todo.table_of_runs(lost).columns]
     assert cells == ["p/a", "short", "1 not run", "6", "~ 60 s", ""]
+
+
+def test_without_a_record_the_specs_estimate_is_of_all_runs_with_those_of_points_to_be_chosen(
+    tmp_path: Path,
+) -> None:
+    """A minute for all: in each variant three tries of A and its three seeds, and three of L."""
+    names: Any = Known()
+    spec = artifact(rows={"A": {"method": "bome"}, "L": {"method": "bome", "line": True}})
+    _, found = todo.missing_runs(spec, BOOK, "short", None, tmp_path / "none", names)
+    assert found is not None
+    assert (found.count, found.seconds) == (18, pytest.approx(60.0))

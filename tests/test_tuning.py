@@ -643,3 +643,48 @@ def test_an_interval_of_numbers_is_refused_for_a_count(main: Main, tmp_path: Pat
     assert "algorithm.T=3.86" in done.err
     assert "valid integer" in done.err
     assert not list(tmp_path.rglob("summary.json"))
+
+
+def test_a_row_that_is_not_whole_yet_is_read_at_the_next_look(tmp_path: Path) -> None:
+    made = RunFolder(tmp_path, "t/a/k")
+    made.path.mkdir(parents=True)
+    watch = pruning.Watch(tmp_path / "journal", 0, "loss", pruning.Pruning("median", 1, 9))
+    first, second = b'{"step": 0, "loss": 1.0}\n', b'{"step": 2, "loss": 0.5}\n'
+    made.history_file.write_bytes(first + second[:9])
+    assert [row["step"] for row in watch.new_rows(made)] == [0]
+    made.history_file.write_bytes(first + second)
+    assert [row["step"] for row in watch.new_rows(made)] == [2]
+    assert watch.new_rows(made) == []
+
+
+def test_a_pruner_is_asked_once_of_a_row_and_neither_of_the_first_nor_of_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that goes on is told of by another watch, which reads its rows from the first on."""
+    made = RunFolder(tmp_path, "t/a/k")
+    made.path.mkdir(parents=True)
+    rows = [{"step": step, "loss": 1.0} for step in (0, 2, 4, 6)]
+    lines = [f"{json.dumps(row)}\n" for row in rows]
+    how = pruning.Pruning("median", 1, 6)
+    study = pruning.open_study(pruning.storage_of(tmp_path / "journal"), how, "minimize")
+    trial = study.ask()
+    asked: list[int | None] = []
+
+    def prune(self: Any, study: Any, trial: Any) -> bool:
+        asked.append(trial.last_step)
+        return False
+
+    monkeypatch.setattr(optuna.pruners.MedianPruner, "prune", prune)
+    for many in (2, 4):
+        made.history_file.write_text("".join(lines[:many]))
+        watch = pruning.Watch(tmp_path / "journal", trial._trial_id, "loss", how)
+        assert watch(made) is None
+    assert asked == [2, 4]
+
+
+def test_six_digits_of_a_number_lie_in_its_interval() -> None:
+    """The ends have more digits than six, and lie inside of what they are rounded to."""
+    part = Interval(0.12345649, 0.98765451, log=False, whole=False)
+    assert part.text(0.12345649) == "0.12345649"  # .123456 lies below
+    assert part.text(0.98765451) == "0.98765451"  # .987655 lies above
+    assert part.text(0.5000001) == "0.5"
