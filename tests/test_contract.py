@@ -12,6 +12,7 @@ from torch import Tensor
 from bench import Algorithm, BadSetting, Cost, Derivatives, Draw, Oracle, Set, Task, l2_ball
 from bench.contract import Broken, check_algorithm, check_task, on_a_ball, quadratic, zero_sum
 from bench.contract import algorithms as of_algorithms
+from bench.core.algorithm import Moment
 from bench.core.settings import build, check_settings
 from bench.core.task import Context, Place, count_one
 from tasks.quadratic import quadratic as closed_quadratic
@@ -396,6 +397,16 @@ def test_counts_may_be_fewer_where_the_method_says_at_most() -> None:
     of_algorithms.check_cost(mine(cost=cost), quadratic())
     with pytest.raises(Broken, match="says 11 to 14"):
         of_algorithms.check_cost(mine(cost=cost + Cost(grad_g=2)), quadratic())
+
+
+def test_a_cost_is_held_against_the_step_that_it_is_of() -> None:
+    right, late = Cost(grad_g=10, grad_f=1, jvp_g=1), Cost(grad_g=11, grad_f=1, jvp_g=1)
+
+    def cost(moment: Moment) -> Cost:
+        return right if moment.step < 2 else late
+
+    with pytest.raises(Broken, match="step 2 calls grad_g 10 times, and the method says 11"):
+        of_algorithms.check_cost(mine()._replace(cost=cost), quadratic())
 
 
 def test_a_metric_has_to_fall_to_seven_tenths() -> None:

@@ -194,12 +194,15 @@ def test_no_step_past_the_end_is_compared() -> None:
         Joined(own, end=2).prepare(standings)
 
 
-def test_lanes_that_count_other_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["calls", "samples"])
+def test_lanes_that_count_other_calls_are_refused(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Miscounting(joined.LaneOracle):
-        """Each gradient counts twice."""
+        """Each gradient counts once too often."""
 
         def g_y(self, x: Tensor, y: Tensor, zeta: Any) -> Tensor:
-            self.count("g_y", zeta)
+            getattr(self, what)["grad_g"] += 1
             return super().g_y(x, y, zeta)
 
     monkeypatch.setattr(joined, "LaneOracle", Miscounting)

@@ -227,6 +227,26 @@ def test_what_is_measured_is_of_the_round_and_the_test_set(
     assert float(task.evaluate(x, y, 0)["balanced_accuracy"]) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("step", "mu"), list(zip((0, 2, 3, 5, 6, 20), (0.5, 0.5, 0.8, 0.8, 0.9, 0.9)))
+)
+def test_the_network_is_normalised_by_training_images_of_the_present_phase(
+    step: int, mu: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[int]] = []
+    logits = ConvNetwork.logits
+
+    def noted(self: ConvNetwork, y: Tensor, images: Tensor, reference: Any = None) -> Tensor:
+        if reference is not None:
+            seen.append([round(v) for v in (reference[:, 0, 0, 0] * STD + MEAN).tolist()])
+        return logits(self, y, images, reference)
+
+    monkeypatch.setattr(ConvNetwork, "logits", noted)
+    task = made(round=12, statistics=70)
+    task.evaluate(*somewhere(task), step)
+    assert seen == [kept(SPLIT.train, 0, mu)[:70]]
+
+
 def test_rounds_are_summed_and_phases_end_with_their_accuracy() -> None:
     how = Solved(every=4, tolerance=1e-2, steps=2, system=2)
     task = made(round=12, solved=how, gamma=0.02)
