@@ -389,6 +389,31 @@ def test_tries_of_a_grid_that_is_not_finished_are_reused(record: Record, tmp_pat
     assert [run.summary is not None for run in found.tried] == [True, True, False]
 
 
+def test_a_try_keeps_where_it_was_made_when_it_is_reused(record: Record, tmp_path: Path) -> None:
+    content = record.model_dump()
+    content["rows"]["paper"]["A"]["tries"][1] |= {
+        "step": 7.0, "instructions": "AVX512", "device": "another", "pace": 3.5,
+        "undisturbed": True,
+    }  # fmt: skip
+    plan = planned(tmp_path / "new", Record.model_validate(content))
+    again = records.make_record(plan, BOOK, record).rows["paper"]["A"].tries
+    assert again == content["rows"]["paper"]["A"]["tries"]
+    assert again[0]["device"] == "A CPU"
+
+
+def test_of_an_older_try_nobody_knows_where_it_was_made(record: Record, tmp_path: Path) -> None:
+    """A clock may then have ended it."""
+    content = record.model_dump()
+    tried = content["rows"]["paper"]["A"]["tries"]
+    tried[:] = [{k: kept[k] for k in ("name", "settings", "status", "value")} for kept in tried]
+    clock = {"set": {"run.cpu_seconds": 3.0}}
+    plan = planned(tmp_path / "new", Record.model_validate(content), **clock)
+    again = records.make_record(plan, BOOK, record).rows["paper"]["A"].tries
+    assert [(kept["cut"], kept["step"], kept["device"], kept["pace"]) for kept in again] == [
+        (True, None, None, None)
+    ] * 3
+
+
 class Short(Known):
     """Names in which a point's first setting stands for all of them."""
 

@@ -88,6 +88,12 @@ def test_what_a_record_says_of_an_artifact(measured: records.Record) -> None:
     }  # fmt: skip
 
 
+MADE = {
+    "cut": False, "commit": "0123456789", "source": "c0de", "threads": "2", "instructions": "AVX2",
+    "device": "A CPU", "pace": None, "undisturbed": False,
+}  # fmt: skip
+
+
 def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
     """Lists are in the order of the seeds; a value that is missing or not finite is null."""
     assert {variant: list(rows) for variant, rows in measured.rows.items()} == {
@@ -105,6 +111,8 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
                 "status": "done",
                 "metric": "loss",
                 "value": 0.5,
+                "step": 5.0,
+                **MADE,
             },
             {
                 "name": "paper/A/0.2-0",
@@ -112,6 +120,8 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
                 "status": "done",
                 "metric": "loss",
                 "value": 0.25,
+                "step": 5.0,
+                **MADE,
             },
             {
                 "name": "paper/A/0.3-0",
@@ -119,6 +129,8 @@ def test_what_a_record_says_of_a_row(measured: records.Record) -> None:
                 "status": "diverged",
                 "metric": "loss",
                 "value": None,
+                "step": 5.0,
+                **MADE,
             },
         ],
         "seeds": [1, 2, 3],

@@ -113,6 +113,51 @@ def test_a_chosen_point_at_an_edge_is_remarked() -> None:
     assert tables.remark(some, ends) == "lr 100 of 3 points"
 
 
+HERE = {"device": "A CPU", "threads": "1", "instructions": "AVX2", "commit": "c", "source": "s"}
+
+
+def cut_row(tries: list[dict[str, Any]], status: str = "done done", **own: Any) -> RowRecord:
+    """A row of two runs made here at pace 1, chosen from points that a clock ended."""
+    kept = [
+        {"settings": {"a.lr": k}, "status": "done", "cut": True, "pace": 1.0, "undisturbed": True}
+        | HERE
+        | tried
+        for k, tried in enumerate(tries)
+    ]
+    made: dict[str, Any] = {name.rstrip("s") + "s": [v, v] for name, v in HERE.items()}
+    made |= {"paces": [1.0, 1.4], "undisturbed": [True, True]}
+    return row(status, tries=kept, **(made | own))
+
+
+@pytest.mark.parametrize(
+    ("some", "expected"),
+    [
+        (cut_row([{}, {"pace": 1.4}]), None),
+        (cut_row([{}, {"instructions": "AVX512", "status": "missing"}]), None),
+        (cut_row([{}, {"instructions": "AVX512"}]), "on machines of unlike speed"),
+        (cut_row([{}, {"pace": 1.6}]), "on machines of unlike speed"),
+        (cut_row([{}, {"device": None}]), "on a machine that is not known"),
+        (cut_row([{}, {"undisturbed": False}]), "beside other work"),
+        (cut_row([{}, {"undisturbed": False, "status": "missing"}]), None),
+        (cut_row([{}, {"pace": 0.8}]), "on a machine of another speed than that of the runs"),
+        (
+            cut_row([{}, {}], instructions=["AVX2", "AVX512"]),
+            "on a machine of another speed than that of the runs",
+        ),
+        (cut_row([{}, {}], "done missing", instructions=["AVX2", "AVX512"]), None),
+        (cut_row([{"cut": False}, {"cut": False, "pace": 9.0}]), None),
+        (row("done", tries=POINTS[:1]), None),
+    ],
+)
+def test_machines_that_may_have_chosen_a_point_are_remarked(
+    some: RowRecord, expected: str | None
+) -> None:
+    found = tables.note_on_machines(some)
+    assert found == (f"CHOSEN UNDER A CLOCK, {expected}" if expected else None)
+    if found:
+        assert tables.remark(some, planned.artifact().spec).endswith(found)
+
+
 # whole tables
 
 METRICS = {

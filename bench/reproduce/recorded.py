@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench.core.settings import BadSetting
 from bench.reproduce import claims
@@ -21,6 +22,7 @@ from bench.reproduce.plan import (
 from bench.reproduce.points import Point, points
 from bench.reproduce.records import Record, RowRecord, read_record
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
+from bench.reproduce.tries import try_circumstances
 from bench.runs.folder import RunFolder
 
 UNKNOWN = Circumstances(None, None, None, None, None)
@@ -139,11 +141,22 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
     if found.get("metric", select.metric) != select.metric:
         return None
     value = found.get("value")
-    summary = {"status": found["status"], "reason": None, "last": {select.metric: value}}
+    last = {select.metric: value}
+    if found.get("step") is not None:
+        last["step"] = found["step"]
+    summary: dict[str, Any] = {
+        "status": found["status"],
+        "reason": None,
+        "last": last,
+        "process": {
+            "others_cores": 0.0 if found.get("undisturbed") else None,
+            "pace_ms": found.get("pace"),
+        },
+    }
     if select.metric == PEAK_MEMORY:
         summary |= {PEAK_MEMORY: {"process": value or math.nan}}
     job = PlannedRun(point, TUNING_SEED, name)
-    return Run(job, RunFolder(Path(), name), summary, RecordedPart((), UNKNOWN))
+    return Run(job, RunFolder(Path(), name), summary, RecordedPart((), try_circumstances(found)))
 
 
 def have_histories(some: Sequence[Run]) -> bool:

@@ -39,8 +39,9 @@ from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, final_metrics
 from bench.reproduce.spending import Seconds, spent_seconds
-from bench.reproduce.statistics import as_recorded, if_finite
+from bench.reproduce.statistics import as_recorded
 from bench.reproduce.timing import pace
+from bench.reproduce.tries import keep_try
 from bench.runs.files import is_number, read_small, write_whole
 
 MOST_BYTES = 20_000_000  # of a record
@@ -75,8 +76,7 @@ class RowRecord(FrozenModel):
     method: str
     chosen: Settings  # the grid point
     tried: int  # the number of grid points
-    # of each grid point its run's name, settings and status, and the value of the metric that
-    # chooses, which older records do not name
+    # of each grid point what `keep_try` says of its run; older records have less of it
     tries: list[dict[str, Any]]
     seeds: list[int]
     runs: list[str]
@@ -173,17 +173,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
             method=spec.rows[row.name].method,
             chosen=dict(row.chosen.chosen) if row.chosen else {},
             tried=max(1, len(row.tried)),
-            tries=[
-                {
-                    "name": run.planned.name,
-                    "settings": dict(run.planned.point.chosen),
-                    "status": run_status(run),
-                    "metric": spec.select.metric,
-                    "value": if_finite(run.last(spec.select.metric)),
-                }
-                for run in row.tried
-                if spec.select
-            ],
+            tries=[keep_try(run, spec.select.metric) for run in row.tried if spec.select],
             seeds=[run.planned.seed for run in own],
             runs=[run.planned.name for run in own],
             status=[run_status(run) for run in own],

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.edges import row_edges
 from bench.reproduce.power import claim_seeds, describe_statistic
+from bench.reproduce.recorded import recorded_circumstances
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.specs import Artifact, Book, Metric, Published, Spec, format_number
 from bench.reproduce.statistics import estimate, welch_interval
+from bench.reproduce.timing import are_of_one_speed
+from bench.reproduce.tries import try_circumstances
 from bench.runs.screen import COSTS
 
 INTERVAL_NOTE = " [Student's 95% interval]"  # what a note says of the intervals in its table
@@ -95,7 +98,33 @@ def remark(row: RowRecord, spec: Spec) -> str:
         lost = sum(t["status"] not in ("done", "missing") for t in row.tries)
         notes.append(f"{settings} of {row.tried} points" + (f", {lost} diverged" if lost else ""))
     notes += [f"AT AN EDGE: {edge}" for edge in row_edges(row, spec)]
+    if note := note_on_machines(row):
+        notes.append(note)
     return "; ".join(notes)
+
+
+def note_on_machines(row: RowRecord) -> str | None:
+    """What machines may have to do with which grid point was chosen.
+
+    None if no clock ended a run that tried a point, if those runs were made alone and all of the
+    row's on machines of one speed, and in older records, which do not say where points were tried.
+    """
+    tries = [kept for kept in row.tries if kept["status"] != "missing"]
+    if not any(kept.get("cut") for kept in tries):
+        return None
+    stages, paces = [try_circumstances(kept) for kept in tries], [kept["pace"] for kept in tries]
+    if any(stage.device is None for stage in stages):
+        return "CHOSEN UNDER A CLOCK, on a machine that is not known"
+    if not are_of_one_speed(stages, paces):
+        return "CHOSEN UNDER A CLOCK, on machines of unlike speed"
+    if not all(kept["undisturbed"] for kept in tries):
+        return "CHOSEN UNDER A CLOCK, beside other work"
+    made = [i for i, status in enumerate(row.status) if status != "missing"]
+    stages += [recorded_circumstances(row, i) for i in made]
+    paces += [row.paces[i] if row.paces else None for i in made]
+    if not are_of_one_speed(stages, paces):
+        return "CHOSEN UNDER A CLOCK, on a machine of another speed than that of the runs"
+    return None
 
 
 def results_table(artifact: Artifact, record: Record, book: Book) -> CellTable:

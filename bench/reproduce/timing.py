@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bench.reproduce.circumstances import circumstances
 from bench.reproduce.claim_kinds import Above, AnyClaim, Below, Close, Order, Slope
-from bench.reproduce.plan import TIMES, Run
+from bench.reproduce.plan import TIMES, Circumstances, Run
 from bench.reproduce.slopes import RunsOfRows
 
 FASTER = 1.5  # the ratio of two paces from which on machines do not have the same speed
@@ -106,10 +106,15 @@ def have_one_speed(some: Sequence[Run]) -> bool:
     pace is known, such as those of older records, count as alike if one commit made them; a known
     pace and an unknown one do not.
     """
-    stages = [stage for run in some for stage in circumstances(run)]
+    return are_of_one_speed(
+        [stage for run in some for stage in circumstances(run)], [pace(run) for run in some]
+    )
+
+
+def are_of_one_speed(stages: Sequence[Circumstances], paces: Sequence[float | None]) -> bool:
+    """What `have_one_speed` says of runs that were made in these conditions, at these paces."""
     if len({(stage.device, stage.threads, stage.instructions) for stage in stages}) > 1:
         return False
-    paces = [pace(run) for run in some]
     known = [p for p in paces if p is not None]
     if not known:
         return len({stage.commit for stage in stages}) <= 1
