@@ -104,10 +104,11 @@ def remark(row: RowRecord, spec: Spec) -> str:
 
 
 def note_on_machines(row: RowRecord) -> str | None:
-    """What machines may have to do with which grid point was chosen.
+    """A warning that the machines may have changed which grid point was chosen.
 
-    None if no clock ended a run that tried a point, if those runs were made alone and all of the
-    row's on machines of one speed, and in older records, which do not say where points were tried.
+    None if no clock ended a run that tried a point. None, too, if these runs were made alone, and
+    on machines of the same speed as the row's other runs. Older records do not say where points
+    were tried, and get no warning.
     """
     tries = [kept for kept in row.tries if kept["status"] != "missing"]
     if not any(kept.get("cut") for kept in tries):
