@@ -9,16 +9,21 @@ from bench.core.settings import BadSetting, build, check_settings
 from bench.reproduce.book import load_book
 from bench.reproduce.points import format_override, points
 from bench.reproduce.specs import Value
-from tests.composed import composed
+from tests.composed import composer
 
 Own = tuple[tuple[str, Value], ...]
+
+
+def is_whole_step(name: str, value: Value) -> bool:
+    """Whether this is a step size that is a whole number above 0."""
+    return name.endswith("_lr") and isinstance(value, int) and value > 0
 
 
 def settings_of_methods() -> Iterator[tuple[str, str, Own]]:
     """Every artifact and budget with a method and a point's own settings, each of these once.
 
-    Fractions are left out, so that there are few enough: what methods refuse of several settings
-    together is about counts, such as K > T.
+    Fractions are left out, and every step size that is a whole number is 1, so that there are few
+    enough: what methods refuse of several settings together is about counts, such as K > T.
     """
     book, seen = load_book(None), set()
     for artifact in book.artifacts.values():
@@ -29,7 +34,7 @@ def settings_of_methods() -> Iterator[tuple[str, str, Own]]:
                     every["algorithm.outer_lr"] = 1  # whichever it is: Adam refuses a word
                 own = tuple(
                     sorted(
-                        (name, value)
+                        (name, 1 if is_whole_step(name, value) else value)
                         for name, value in every.items()
                         if name.startswith("algorithm.") and isinstance(value, int | str)
                     )
@@ -46,7 +51,7 @@ def test_every_method_takes_every_point_of_its_grids() -> None:
         if method == "learn2learn" and find_spec("learn2learn") is None:
             continue  # an extra, whose points are those of `maml`
         settings = [format_override(name, value) for name, value in own]
-        config = composed(f"algorithm={method}", *settings)
+        config = composer()([f"algorithm={method}", *settings])  # and used at once
         try:
             node = OmegaConf.to_container(config.algorithm, resolve=True)
             build(check_settings(node, "algorithm"))
