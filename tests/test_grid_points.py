@@ -51,7 +51,8 @@ def test_every_method_takes_every_point_of_its_grids() -> None:
         if method == "learn2learn" and find_spec("learn2learn") is None:
             continue  # an extra, whose points are those of `maml`
         settings = [format_override(name, value) for name, value in own]
-        config = composer()([f"algorithm={method}", *settings])  # and used at once
+        # the next call writes into the same configuration, so this one is used before it
+        config = composer()([f"algorithm={method}", *settings])
         try:
             node = OmegaConf.to_container(config.algorithm, resolve=True)
             build(check_settings(node, "algorithm"))
