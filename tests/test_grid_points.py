@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
+import pytest
 from omegaconf import OmegaConf
 
 from bench.core.settings import BadSetting, build, check_settings
 from bench.reproduce.book import load_book
 from bench.reproduce.points import format_override, points
+from bench.reproduce.records import read_record
 from bench.reproduce.specs import Value
 from tests.composed import composer
 
+RESULTS = Path(__file__).parents[1] / "results"
 Own = tuple[tuple[str, Value], ...]
 
 
@@ -59,3 +63,33 @@ def test_every_method_takes_every_point_of_its_grids() -> None:
         except BadSetting as error:
             refused.append(f"{where}: {method}: {error}")
     assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("artifact", "more_images"),  # ten times the images ask for ten times the outer step
+    [("bome/fig2_mnist", 10), ("bome/fig5_fashion", 10), ("bome/fig2_newsgroups", 1)],
+)
+def test_on_a_gpu_a_row_has_the_settings_that_a_smaller_budget_chose(
+    artifact: str, more_images: int
+) -> None:
+    """Penalty had T = 10 there, where the search at the budget short had found T = 1."""
+    book = load_book(None)
+    record = read_record(artifact, "short", RESULTS)
+    assert record is not None
+    tried: dict[tuple[str, str], list[dict[str, Value]]] = {}
+    for point in points(book.artifacts[artifact].spec, book, "gpu"):
+        settings = {**dict(point.settings), **dict(point.chosen)}
+        tried.setdefault((point.variant, point.row), []).append(settings)
+    missing = []
+    for (variant, row), there in tried.items():
+        chosen = dict(record.rows[variant][row].chosen)
+        step = chosen.get("algorithm.outer_lr")
+        if isinstance(step, int | float):  # A.4's and A.5's searches end at 1,000
+            chosen["algorithm.outer_lr"] = min(more_images * step, 1000)
+        if "algorithm.lower_lr" in chosen or "algorithm.inner_lr" in chosen:
+            default = {"algorithm.lower_lr": 100, "algorithm.inner_lr": 100}  # of conf/tuned
+            there = [{**default, **settings} for settings in there]
+        if not any(chosen.items() <= settings.items() for settings in there):
+            missing.append(f"{variant}, {row}: {chosen}")
+    assert tried
+    assert missing == []
