@@ -22,6 +22,7 @@ from bench.reproduce.points import Point
 from bench.reproduce.recorded import UNKNOWN
 from bench.reproduce.slopes import RunsOfRows, log_growth
 from bench.reproduce.specs import Metric, Published
+from bench.reproduce.statements import part_sources
 from bench.runs.folder import RunFolder
 
 INF, NAN = math.inf, math.nan
@@ -241,7 +242,7 @@ def test_a_claims_parts(case: str) -> None:
 def test_a_part_says_which_metric_and_rows_it_is_made_of(case: str) -> None:
     """The sources are in the order of the parts; a claim that needs histories has none."""
     claim, expected = PARTS[case]
-    found = claims.part_sources(claimed(claim))
+    found = part_sources(claimed(claim))
     if claim["kind"] == "diverges":
         assert found == []
         return

@@ -5,8 +5,7 @@ each seed, lies in [low, high]. The claim holds if all its parts hold, and fails
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise, product
+from collections.abc import Callable, Mapping, Sequence
 from operator import not_
 from statistics import stdev
 from types import MappingProxyType
@@ -15,27 +14,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from bench.reproduce import statistics
-from bench.reproduce.claim_kinds import (
-    Above,
-    AnyClaim,
-    Below,
-    Between,
-    Close,
-    Converges,
-    Diverges,
-    DoesNotConverge,
-    First,
-    Order,
-    Slope,
-    WithinPublished,
-)
-from bench.reproduce.plan import TIMES, Run
-from bench.reproduce.slopes import RunsOfRows, log_growth, slope_parts
-from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
-from bench.reproduce.targets import costs_to_target, difference_of_logs, lead, target_phrase
+from bench.reproduce.claim_kinds import Above, AnyClaim, Below, First, Order
+from bench.reproduce.plan import Run
+from bench.reproduce.slopes import RunsOfRows
+from bench.reproduce.specs import Metric, Published, format_number
+from bench.reproduce.statements import Ends, is_count, statements
 from bench.reproduce.timing import unlike_seeds
 
-DIGITS_LOST = 1e-8  # of a value of which a record keeps nine digits
 VerdictWord = Literal["holds", "fails", "not enough runs", "outdated", "not run"]
 
 
@@ -93,8 +78,8 @@ def published_error(paper: Published, values: Sequence[float]) -> float:
     compared.
 
     If the published runs had one draw, such as a split, of which our seeds have one each, their
-    mean is off by as much as a single seed of ours may be. How much that is the runs say that did
-    not fail.
+    mean is off by as much as a single seed of ours may be: the runs that did not fail say how
+    much that is.
     """
     finite = [value for value in values if math.isfinite(value)]
     drawn = paper.one_draw and len(finite) > 1
@@ -125,142 +110,19 @@ def claim_parts(
     runs = {
         row: [run for run in some if run.planned.seed not in unlike] for row, some in runs.items()
     }
-    expected -= len(unlike)
     if isinstance(claim, First) and claim.gain is not None:
         runs = at_whole_seeds(claim, runs)
-
-    def label(name: str) -> str:
-        return metrics(name).label
-
-    def last(run: Run, name: str) -> float:
-        """The run's last value, to the digits that a record keeps; nan if there is none.
-
-        A run that failed, or whose value is not finite, has the worst value that there is; nan for
-        a cost, because a run is not cheap or dear by failing, and for a metric of which no value is
-        better than another.
-        """
-        found = math.inf if run.failed else run.last(name)
-        if found is None or (is_cost(name) and misses(run)):
-            return math.nan
-        if math.isfinite(found):
-            return statistics.as_recorded(found)
-        better = "neither" if is_cost(name) else metrics(name).better
-        return {"higher": -math.inf, "lower": math.inf}.get(better, math.nan)
-
-    def misses(run: Run) -> bool:
-        """Whether the run was to end at a value, and ended above it."""
-        goal = goals.get(run.planned.point.row)
-        end = None if goal is None else run.last(goal[0])
-        return goal is not None and end is not None and end > goal[1] + DIGITS_LOST * abs(goal[1])
-
-    def distance(run: Run, name: str, to: float) -> float:
-        """How far the run's last value is from a number; infinite for a run that failed."""
-        return math.inf if run.failed else abs(last(run, name) - to)
-
-    def row_values(row: str, measure: Callable[[Run], float]) -> list[float]:
-        return [measure(run) for run in runs.get(row, ()) if run.summary is not None]
-
-    def pair_values(a: str, b: str, measure: Callable[[Run, Run], float]) -> list[float]:
-        others = {run.planned.seed: run for run in runs.get(b, ()) if run.summary is not None}
-        return [
-            measure(run, others[run.planned.seed])
-            for run in runs.get(a, ())
-            if run.summary is not None and run.planned.seed in others
-        ]
-
-    def difference(name: str, factor: float = 1.0, log: bool = False) -> Callable[..., float]:
-        """a - factor b for the last values of two runs, or log a - log(factor b)."""
-
-        def of_logs(a: Run, b: Run) -> float:
-            return difference_of_logs(last(a, name), factor * last(b, name))
-
-        def of_values(a: Run, b: Run) -> float:
-            return statistics.difference(last(a, name), factor * last(b, name))
-
-        return of_logs if log else of_values
-
-    def final(name: str) -> Callable[[Run], float]:
-        return lambda run: last(run, name)
-
-    def part(
-        what: str, values: list[float], low: float, high: float, paper: Published | None = None
-    ) -> ClaimPart:
-        return ClaimPart(
-            what=what, values=values, low=low, high=high, expected=expected,
+    ends = Ends(runs, metrics, goals)
+    return [
+        ClaimPart(
+            what=what, values=values, low=low, high=high, expected=expected - len(unlike),
             extra_se=published_error(paper, values) if paper else 0.0,
             extra_n=None if paper is None or paper.one_draw else paper.n,
             counts=asks_for_counts(claim), median=claim.median,
             strict=isinstance(claim, Above | Below | Order),
-        )  # fmt: skip
-
-    def parts() -> Iterator[ClaimPart]:
-        match claim:
-            case Above():
-                for a, b in product(claim.rows, claim.than):
-                    values = pair_values(a, b, difference(claim.metric, log=claim.log))
-                    what = difference_phrase(label(claim.metric), a, b, claim.log)
-                    yield part(what, values, claim.margin, math.inf)
-            case Below():
-                times = "" if claim.factor == 1 else f"{format_number(claim.factor)} × "
-                for a, b in product(claim.rows, claim.than):
-                    values = pair_values(a, b, difference(claim.metric, claim.factor, claim.log))
-                    what = difference_phrase(label(claim.metric), a, f"{times}{b}", claim.log)
-                    yield part(what, values, -math.inf, -claim.margin)
-            case Order():
-                for a, b in pairwise(claim.rows):
-                    values = pair_values(a, b, difference(claim.metric, log=claim.log))
-                    what = difference_phrase(label(claim.metric), a, b, claim.log)
-                    yield part(what, values, claim.margin, math.inf)
-            case Between():
-                low = -math.inf if claim.at_least is None else claim.at_least
-                high = math.inf if claim.at_most is None else claim.at_most
-                for a in claim.rows:
-                    values = row_values(a, final(claim.metric))
-                    yield part(f"{label(claim.metric)} of {a}", values, low, high)
-            case WithinPublished():
-                for a in claim.rows:
-                    paper = published[a][claim.metric]
-                    values = [v - paper.mean for v in row_values(a, final(claim.metric))]
-                    yield part(
-                        f"{label(claim.metric)} of {a} − published {format_number(paper.mean)}",
-                        values,
-                        -claim.tolerance,
-                        claim.tolerance,
-                        paper,
-                    )
-            case Close():
-                for (a, b), name in product(combinations(claim.rows, 2), claim.every):
-                    values = pair_values(a, b, difference(name))
-                    yield part(f"{label(name)}: {a} − {b}", values, -claim.within, claim.within)
-            case Converges() | DoesNotConverge():
-                bounds = (
-                    (-math.inf, claim.within)
-                    if isinstance(claim, Converges)
-                    else (claim.beyond, math.inf)
-                )
-                to = f" − {format_number(claim.to)}" if claim.to else ""
-                for a in claim.rows:
-                    values = row_values(a, lambda run: distance(run, claim.metric, claim.to))
-                    name = f"|{label(claim.metric)}{to}|" if to else label(claim.metric)
-                    yield part(f"{name} of {a}", values, *bounds)
-            case Diverges():
-                for a in claim.rows:
-                    values = row_values(a, lambda run: log_growth(run, claim.metric))
-                    what = f"log₁₀ growth of {label(claim.metric)} of {a}"
-                    yield part(what, values, math.log10(claim.growth), math.inf)
-            case First():
-                cost = costs_to_target(claim, runs, metrics(claim.metric).better)
-                for a, b in product(claim.rows, claim.than):
-                    values = pair_values(a, b, lambda x, y: lead(cost(x), cost(y), claim.factor))
-                    what = f"log({label(claim.on)} of {b} / {a}) to {target_phrase(claim)}"
-                    yield part(what, values, math.log(claim.factor), math.inf)
-            case Slope():
-                low = -math.inf if claim.at_least is None else claim.at_least
-                high = math.inf if claim.at_most is None else claim.at_most
-                for what, values in slope_parts(claim, runs, last, row_values):
-                    yield part(what, values, low, high)
-
-    return list(parts())
+        )
+        for what, values, low, high, paper in statements(claim, ends, published)
+    ]  # fmt: skip
 
 
 def at_whole_seeds(claim: First, runs: RunsOfRows) -> dict[str, list[Run]]:
@@ -280,43 +142,6 @@ def asks_for_counts(claim: AnyClaim) -> bool:
     """Whether the claim is about calls or samples of whole runs, which their settings fix."""
     at_the_end = getattr(claim, "until", None) is None and not isinstance(claim, First)
     return at_the_end and all(map(is_count, claim.metrics))
-
-
-def is_cost(name: str) -> bool:
-    """Whether a metric is what a run spends: a count, a time, or memory."""
-    return is_count(name) or name in (*TIMES, PEAK_MEMORY)
-
-
-def is_count(name: str) -> bool:
-    """Whether a metric is a number of steps, calls or samples."""
-    return name in ("step", "calls") or name.startswith(("calls/", "samples/"))
-
-
-def difference_phrase(metric: str, a: str, b: str, log: bool) -> str:
-    """What is compared of two rows, in words."""
-    return f"log({metric}): {a} − {b}" if log else f"{metric}: {a} − {b}"
-
-
-def part_sources(claim: AnyClaim) -> list[tuple[str, tuple[str, ...]]]:
-    """The metric and the rows that each part is computed from, in the order of `claim_parts`.
-
-    The list is empty for a claim that needs histories, because last values do not give its parts.
-    """
-    match claim:
-        case Above() | Below():
-            return [(claim.metric, pair) for pair in product(claim.rows, claim.than)]
-        case Order():
-            return [(claim.metric, pair) for pair in pairwise(claim.rows)]
-        case Close():
-            return [
-                (name, pair) for pair, name in product(combinations(claim.rows, 2), claim.every)
-            ]
-        case Slope():
-            whole = claim.points and claim.until is None
-            return [(claim.metric, (*claim.points, *claim.over.values()))] if whole else []
-        case Diverges() | First():
-            return []
-    return [(claim.metric, (row,)) for row in claim.rows]
 
 
 def judge_parts(parts: Sequence[ClaimPart]) -> Verdict:

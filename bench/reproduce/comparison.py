@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from bench.reproduce import claims, records
 from bench.reproduce.circumstances import circumstances
 from bench.reproduce.claim_kinds import AnyClaim, Below, Slope
-from bench.reproduce.claims import is_count
 from bench.reproduce.claims_at import claim_at_budget, claims_at
 from bench.reproduce.plan import TIMES, Plan, PlannedRow, Run, run_status
 from bench.reproduce.points import CLOCKS, ends_by_clock
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.rejudging import can_measure, is_same_claim, judged_runs
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
+from bench.reproduce.statements import is_count, part_sources
 from bench.reproduce.statistics import if_finite
 from bench.reproduce.timing import reads_times
 
@@ -96,7 +96,7 @@ def compare_claims(
                 yield ComparedValue(where, "another claim by the spec", "as it was", DIFFERS)
                 continue
             claim = claim_at_budget(claim, artifact.spec, old.budget)
-            made_of = claims.part_sources(claim)
+            made_of = part_sources(claim)
             known = can_measure(claim, runs)
             parts = records.parts_at_budget(
                 claim, artifact, old.budget, book, variant, runs if known else {}
@@ -229,7 +229,7 @@ def compare_ways(
         rows = {row.name: row for row in plan.rows if row.variant == variant}
         for key, claim in claims_at(artifact.spec, variant, old.budget).items():
             entry = old.claims.get(variant, {}).get(key)
-            if claims.part_sources(claim) or reads_times(claim) or entry is None:
+            if part_sources(claim) or reads_times(claim) or entry is None:
                 continue
             needed = [rows[name] for name in claim.needed_rows if name in rows]
             if len(needed) < len(set(claim.needed_rows)) or not is_same_claim(claim, entry.claim):

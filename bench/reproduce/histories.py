@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path
-from bench.reproduce.claims import part_sources
 from bench.reproduce.plan import PlannedRow, Run, metric_value
 from bench.reproduce.specs import Spec
+from bench.reproduce.statements import part_sources
 from bench.runs.files import check_text, is_number, read_small, sync_folder, write_whole
 
 DIGITS = 7  # of a number that is kept

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce import claims
 from bench.reproduce.histories import MOST_ROWS, history_rows, needs_histories
 from bench.reproduce.plan import (
     TUNING_SEED,
@@ -22,6 +21,7 @@ from bench.reproduce.plan import (
 from bench.reproduce.points import Point, points
 from bench.reproduce.records import Record, RowRecord, read_record
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
+from bench.reproduce.statements import is_count
 from bench.reproduce.tries import try_circumstances
 from bench.runs.folder import RunFolder
 
@@ -40,7 +40,7 @@ def recorded_run(found: Record, row: RowRecord, i: int) -> Run:
         return Run(job, RunFolder(Path(), job.name), None)
     last = {name: some[i] for name, some in row.finals.items()}
     # a count is never infinite: where the record has null, the run does not have it
-    last = {name: v for name, v in last.items() if v is not None or not claims.is_count(name)}
+    last = {name: v for name, v in last.items() if v is not None or not is_count(name)}
     peak = {"process": last.pop(PEAK_MEMORY, None) or math.nan}
     alone = bool(row.undisturbed) and row.undisturbed[i]
     summary = {

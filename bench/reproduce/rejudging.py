@@ -13,6 +13,7 @@ from bench.reproduce.recorded import have_histories, recorded_runs
 from bench.reproduce.records import WORDING, Record, parts_at_budget
 from bench.reproduce.slopes import RunsOfRows
 from bench.reproduce.specs import Artifact, Book
+from bench.reproduce.statements import part_sources
 
 
 def rejudge(old: Record, artifact: Artifact, book: Book) -> Verdicts:
@@ -82,7 +83,7 @@ def verdict_changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
 
 def can_measure(claim: AnyClaim, runs: RunsOfRows) -> bool:
     """Whether what a record keeps of its runs gives the values of a claim."""
-    if claims.part_sources(claim):
+    if part_sources(claim):
         return True
     needed = [run for name in dict.fromkeys(claim.needed_rows) for run in runs.get(name, ())]
     done = [run for run in needed if run.summary is not None and not run.failed]
