@@ -200,7 +200,12 @@ class Slope(Claim):
 
     @property
     def needed_rows(self) -> list[str]:
-        return list(dict.fromkeys([*self.rows, *self.points, *self.over.values()]))
+        return list(dict.fromkeys([*self.rows, *self.rows_of_points]))
+
+    @property
+    def rows_of_points(self) -> list[str]:
+        """The rows that a slope over rows is computed from."""
+        return list(dict.fromkeys([*self.points, *self.over.values()]))
 
     @property
     def metrics(self) -> list[str]:

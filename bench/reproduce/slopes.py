@@ -1,7 +1,7 @@
 """The slopes that a claim asks for: of a run's history, or over rows that stand for numbers."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bench.reproduce import statistics
 from bench.reproduce.claim_kinds import Slope
@@ -11,60 +11,61 @@ from bench.reproduce.specs import format_number
 RunsOfRows = Mapping[str, Sequence[Run]]  # row -> its runs, one for each seed; may be empty
 
 
-def slope_parts(
-    claim: Slope,
-    runs: RunsOfRows,
-    last: Callable[[Run, str], float],
-    row_values: Callable[[str, Callable[[Run], float]], list[float]],
-) -> Iterator[tuple[str, list[float]]]:
-    """(what, values) of each part of a slope: one for each row, or one over all `points`.
+def slope_of_history(claim: Slope, run: Run) -> float:
+    """The slope of the metric in a run's history, both in logs; nan for a run that failed."""
+    if run.failed:
+        return math.nan
+    rows = run.history[int(claim.after * len(run.history)) :]
+    xs = [metric_value(row, claim.against) or 0.0 for row in rows]
+    ys = [metric_value(row, claim.metric) or 0.0 for row in rows]
+    return statistics.loglog_slope(xs, ys)
 
-    The history of a run that failed has no slope.
+
+def slopes_over_rows(
+    claim: Slope, runs: RunsOfRows, last: Callable[[Run, str], float]
+) -> list[float]:
+    """The slopes over the numbers that the rows stand for, at the seeds at which all have ended.
+
+    last: a run's last value of a metric. nan if a value is not there or not finite.
     """
-    if not claim.points:
-        for a in claim.rows:
-
-            def slope(run: Run) -> float:
-                if run.failed:
-                    return math.nan
-                rows = run.history[int(claim.after * len(run.history)) :]
-                pairs = [
-                    (metric_value(r, claim.against), metric_value(r, claim.metric)) for r in rows
-                ]
-                xs, ys = zip(*[(x or 0.0, y or 0.0) for x, y in pairs]) if pairs else ((), ())
-                return statistics.loglog_slope(xs, ys)
-
-            yield (
-                f"slope of log {claim.metric} against log {claim.against}, {a}",
-                row_values(a, slope),
-            )
-        return
 
     def measure(row: str, run: Run) -> float:
         if claim.until is None:
             return last(run, claim.metric)
-        target = claim.targets.get(row, claim.target)
-        assert target is not None
-        return value_at_target(run, claim.metric, claim.until, target)
+        return value_at_target(run, claim.metric, claim.until, goal_of(claim, row))
 
-    needed = [*claim.points, *claim.over.values()]
-    of = {row: {r.planned.seed: r for r in runs.get(row, ()) if r.summary} for row in needed}
-    values = []
+    of = {
+        row: {r.planned.seed: r for r in runs.get(row, ()) if r.summary}
+        for row in claim.rows_of_points
+    }
+    xs = list(claim.points.values())
+    slopes = []
     for seed in sorted(set.intersection(*(set(some) for some in of.values()))):
-        each = {row: measure(row, of[row][seed]) for row in needed}
-        ys = [each[a] / (each[claim.over[a]] or math.nan) if claim.over else each[a]
-              for a in claim.points]  # fmt: skip
+        each = {row: measure(row, some[seed]) for row, some in of.items()}
+        ys = [each[row] for row in claim.points]
+        if claim.over:
+            ys = [y / (each[claim.over[row]] or math.nan) for row, y in zip(claim.points, ys)]
         complete = all(map(math.isfinite, ys))
-        xs = list(claim.points.values())
-        values.append(statistics.loglog_slope(xs, ys) if complete else math.nan)
+        slopes.append(statistics.loglog_slope(xs, ys) if complete else math.nan)
+    return slopes
+
+
+def goal_of(claim: Slope, row: str) -> float:
+    """The value of `until` at which a row's runs are read."""
+    goal = claim.targets.get(row, claim.target)
+    assert goal is not None  # a spec with `until` and without it is refused
+    return goal
+
+
+def slope_phrase(claim: Slope) -> str:
+    """What has the slope over rows, in words."""
+    until = ""
+    if claim.until is not None:
+        goals = sorted({goal_of(claim, row) for row in claim.rows_of_points})
+        ends = [goals[0], goals[-1]] if len(goals) > 1 else goals
+        until = f" until {claim.until} ≤ {' … '.join(map(format_number, ends))}"
     ratio = f", {ratio_phrase(claim)}" if claim.over else ""
-    until = f" until {claim.until} ≤ " if claim.until else ""
-    if until:
-        goals = sorted({claim.targets.get(row, claim.target or 0.0) for row in needed})
-        until += format_number(goals[0]) + (
-            f" … {format_number(goals[-1])}" if len(goals) > 1 else ""
-        )
-    yield f"slope of log {claim.metric}{until} against log {claim.against}{ratio}", values
+    return f"slope of log {claim.metric}{until} against log {claim.against}{ratio}"
 
 
 def ratio_phrase(claim: Slope) -> str:

@@ -152,7 +152,7 @@ def check_kind(checked: Checked, field: str, claim: AnyClaim) -> None:
                 why = f"{name} has no published value of {claim.metric}"
                 raise checked.refusal(f"{field}.rows", why)
     if isinstance(claim, Slope):
-        lacking = [r for r in claim.points if r not in claim.targets]
+        lacking = [r for r in claim.rows_of_points if r not in claim.targets]
         if claim.until and claim.target is None and (lacking or not claim.points):
             why = f"when is {claim.until} reached? {lacking or ''}"
             raise checked.refusal(f"{field}.target", why)

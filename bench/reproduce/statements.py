@@ -25,7 +25,13 @@ from bench.reproduce.claim_kinds import (
     WithinPublished,
 )
 from bench.reproduce.plan import TIMES, Run
-from bench.reproduce.slopes import RunsOfRows, log_growth, slope_parts
+from bench.reproduce.slopes import (
+    RunsOfRows,
+    log_growth,
+    slope_of_history,
+    slope_phrase,
+    slopes_over_rows,
+)
 from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
 from bench.reproduce.targets import costs_to_target, difference_of_logs, lead, target_phrase
 
@@ -223,9 +229,16 @@ def first(claim: First, ends: Ends) -> Iterator[Statement]:
 
 
 def slopes(claim: Slope, ends: Ends) -> Iterator[Statement]:
-    """A metric grows by an order between two bounds."""
-    for what, values in slope_parts(claim, ends.runs, ends.last, ends.of_row):
-        yield Statement(what, values, *bounds(claim))
+    """A metric grows by an order between two bounds: over its rows, or in the history of each."""
+    low, high = bounds(claim)
+    if claim.points:
+        values = slopes_over_rows(claim, ends.runs, ends.last)
+        yield Statement(slope_phrase(claim), values, low, high)
+        return
+    for row in claim.rows:
+        what = f"slope of log {claim.metric} against log {claim.against}, {row}"
+        values = ends.of_row(row, lambda run: slope_of_history(claim, run))
+        yield Statement(what, values, low, high)
 
 
 def bounds(claim: Between | Slope) -> tuple[float, float]:
