@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,8 +12,8 @@ from bench.reproduce.points import format_override, points
 from bench.reproduce.records import read_record
 from bench.reproduce.specs import Value
 from tests.composed import composer
+from tests.conftest import ROOT
 
-RESULTS = Path(__file__).parents[1] / "results"
 Own = tuple[tuple[str, Value], ...]
 
 
@@ -74,7 +73,7 @@ def test_on_a_gpu_a_row_has_the_settings_that_a_smaller_budget_chose(
 ) -> None:
     """Penalty had T = 10 there, where the search at the budget short had found T = 1."""
     book = load_book(None)
-    record = read_record(artifact, "short", RESULTS)
+    record = read_record(artifact, "short", ROOT / "results")
     assert record is not None
     tried: dict[tuple[str, str], list[dict[str, Value]]] = {}
     for point in points(book.artifacts[artifact].spec, book, "gpu"):

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from bench.reproduce import listing, records
+from bench.reproduce.book import load_book
 from bench.reproduce.options import complete_id
 from bench.reproduce.records import Record
+from bench.reproduce.standing import read_records
 from tests import planned
+from tests.conftest import ROOT
 
 LONG = "1 hold, 2 fail, 13 open, 1 outdated, 12 not run; ours: 4 hold, 3 fail, 5 outdated"
 
@@ -55,6 +58,14 @@ def test_an_artifact_without_a_record_says_what_that_waits_for(tmp_path: Path) -
         lines = list(listing.list_artifacts([spec], planned.BOOK, tmp_path, recorded, 80))
         assert ("waits for the data set" in " ".join(lines)) == shown
         assert max(len(line) for text in lines for line in text.splitlines()) <= 80
+
+
+def test_every_claim_of_a_record_can_be_decided_by_its_seeds() -> None:
+    """A claim on three seeds of table 2 was refused, and `reproduce list` ended with 1."""
+    book = load_book(None)
+    recorded = read_records(book, ROOT / "results", with_histories=False)
+    assert len(recorded) > 20
+    assert list(listing.refuse_claims(book.artifacts.values(), recorded)) == []
 
 
 def test_names_are_completed() -> None:

@@ -53,7 +53,7 @@ def slopes_over_rows(
 def goal_of(claim: Slope, row: str) -> float:
     """The value of `until` at which a row's runs are read."""
     goal = claim.targets.get(row, claim.target)
-    assert goal is not None  # a spec with `until` and without it is refused
+    assert goal is not None  # a spec where a row has none is refused
     return goal
 
 

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import NamedTuple
@@ -123,11 +123,11 @@ def statements(
     """
     match claim:
         case Above():
-            return above(claim, ends)
+            return above(claim, ends, product(claim.rows, claim.than))
         case Below():
             return below(claim, ends)
         case Order():
-            return order(claim, ends)
+            return above(claim, ends, pairwise(claim.rows))
         case Between():
             return between(claim, ends)
         case WithinPublished():
@@ -146,16 +146,18 @@ def statements(
             return slopes(claim, ends)
 
 
-def above(claim: Above, ends: Ends) -> Iterator[Statement]:
-    """Each of its rows ends above each of the others, by a margin."""
-    for a, b in product(claim.rows, claim.than):
+def above(
+    claim: Above | Order, ends: Ends, pairs: Iterable[tuple[str, str]]
+) -> Iterator[Statement]:
+    """The first row of each pair ends above the second, by a margin."""
+    for a, b in pairs:
         what = difference_phrase(ends.label(claim.metric), a, b, claim.log)
         values = ends.differences(a, b, claim.metric, log=claim.log)
         yield Statement(what, values, claim.margin, math.inf)
 
 
 def below(claim: Below, ends: Ends) -> Iterator[Statement]:
-    """Each of its rows ends below a factor of each of the others, by a margin."""
+    """Each row of the claim ends below `factor` times each row of `than`, by a margin."""
     times = "" if claim.factor == 1 else f"{format_number(claim.factor)} × "
     for a, b in product(claim.rows, claim.than):
         what = difference_phrase(ends.label(claim.metric), a, f"{times}{b}", claim.log)
@@ -163,16 +165,8 @@ def below(claim: Below, ends: Ends) -> Iterator[Statement]:
         yield Statement(what, values, -math.inf, -claim.margin)
 
 
-def order(claim: Order, ends: Ends) -> Iterator[Statement]:
-    """Each of its rows ends above the next one, by a margin."""
-    for a, b in pairwise(claim.rows):
-        what = difference_phrase(ends.label(claim.metric), a, b, claim.log)
-        values = ends.differences(a, b, claim.metric, log=claim.log)
-        yield Statement(what, values, claim.margin, math.inf)
-
-
 def between(claim: Between, ends: Ends) -> Iterator[Statement]:
-    """Each of its rows ends between two numbers."""
+    """Each row of the claim ends between two numbers."""
     low, high = bounds(claim)
     for row in claim.rows:
         what = f"{ends.label(claim.metric)} of {row}"
@@ -182,7 +176,7 @@ def between(claim: Between, ends: Ends) -> Iterator[Statement]:
 def within_published(
     claim: WithinPublished, ends: Ends, published: Mapping[str, Mapping[str, Published]]
 ) -> Iterator[Statement]:
-    """Each of its rows ends near the value that the paper prints of it."""
+    """Each row of the claim ends near the value that the paper prints for the row."""
     for row in claim.rows:
         paper = published[row][claim.metric]
         what = f"{ends.label(claim.metric)} of {row} − published {format_number(paper.mean)}"
@@ -191,7 +185,7 @@ def within_published(
 
 
 def close(claim: Close, ends: Ends) -> Iterator[Statement]:
-    """Any two of its rows end near each other."""
+    """Any two rows of the claim end near each other."""
     for (a, b), name in product(combinations(claim.rows, 2), claim.every):
         what = difference_phrase(ends.label(name), a, b, log=False)
         yield Statement(what, ends.differences(a, b, name), -claim.within, claim.within)
@@ -200,7 +194,7 @@ def close(claim: Close, ends: Ends) -> Iterator[Statement]:
 def distances(
     claim: Converges | DoesNotConverge, ends: Ends, low: float, high: float
 ) -> Iterator[Statement]:
-    """How far each of its rows ends from a number; a run that failed is infinitely far."""
+    """How far each row of the claim ends from a number; a run that failed is infinitely far."""
 
     def distance(run: Run) -> float:
         return math.inf if run.failed else abs(ends.last(run, claim.metric) - claim.to)
@@ -212,7 +206,7 @@ def distances(
 
 
 def diverges(claim: Diverges, ends: Ends) -> Iterator[Statement]:
-    """The metric grows in each run of its rows."""
+    """The metric grows in each run of the claim's rows."""
     for row in claim.rows:
         what = f"log₁₀ growth of {ends.label(claim.metric)} of {row}"
         values = ends.of_row(row, lambda run: log_growth(run, claim.metric))
@@ -220,7 +214,7 @@ def diverges(claim: Diverges, ends: Ends) -> Iterator[Statement]:
 
 
 def first(claim: First, ends: Ends) -> Iterator[Statement]:
-    """Each of its rows comes to a common target at less cost than each of the others."""
+    """Each row of the claim comes to a common target at less cost than each row of `than`."""
     cost = costs_to_target(claim, ends.runs, ends.metrics(claim.metric).better)
     for a, b in product(claim.rows, claim.than):
         what = f"log({ends.label(claim.on)} of {b} / {a}) to {target_phrase(claim)}"
@@ -229,7 +223,7 @@ def first(claim: First, ends: Ends) -> Iterator[Statement]:
 
 
 def slopes(claim: Slope, ends: Ends) -> Iterator[Statement]:
-    """A metric grows by an order between two bounds: over its rows, or in the history of each."""
+    """A metric grows by an order between two bounds: over rows, or in the history of each row."""
     low, high = bounds(claim)
     if claim.points:
         values = slopes_over_rows(claim, ends.runs, ends.last)
