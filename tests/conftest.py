@@ -56,8 +56,8 @@ def as_if_first() -> None:
     fingerprint of other packages."""
     torch.set_num_threads(1)
     os.environ.pop("PYTHONSAFEPATH", None)
-    if plans := sys.modules.get("bench.reproduce.plan"):
-        plans.own_fingerprint.cache_clear()
+    if names := sys.modules.get("bench.reproduce.run_names"):
+        names.own_fingerprint.cache_clear()
 
 
 @pytest.fixture

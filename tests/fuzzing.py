@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from bench.core.settings import BadSetting
 from bench.reproduce import dashboard, records, rejudging
 from bench.reproduce.book import load_book
-from bench.reproduce.plan import Names
 from bench.reproduce.points import points
 from bench.reproduce.reading import summary_if_whole
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Book
 from bench.runs import name as naming
 from bench.runs.folder import RunFolder

@@ -22,8 +22,8 @@ from bench.core.settings import BadSetting
 from bench.core.task import Context
 from bench.reproduce import bands, chosen_runs, cli, dashboard, grouping, records
 from bench.reproduce.book import load_book
-from bench.reproduce.plan import Names
 from bench.reproduce.points import points
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Book
 from bench.reproduce.standing import current_plan
 from bench.runs.folder import RunFolder, folder_at, folders_below, has_ended_run

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from bench.reproduce import edges, records
+from bench.reproduce.choosing import TriedPoint
 from bench.runs.files import write_json
 from tests.planned import BOOK, artifact, finish, made
 from tests.test_records import MACHINE
 
 
-def tries(status: str = "done", **grid: list[Any]) -> list[dict[str, Any]]:
+def tries(status: str = "done", **grid: list[Any]) -> list[TriedPoint]:
     """Every point of a grid, all runs with the same status."""
     points = [dict(zip(grid, values)) for values in product(*grid.values())]
-    return [{"settings": point, "status": status} for point in points]
+    return [TriedPoint(point, status, None) for point in points]
 
 
 @pytest.mark.parametrize(

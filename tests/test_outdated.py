@@ -111,6 +111,31 @@ def test_a_chosen_point_that_was_never_tried_makes_a_row_outdated(measured: Reco
     assert marked(Record.model_validate(content), Known())[0] == ["A"]
 
 
+TWICE = {"short": {"minutes": 1.0, "seeds": 3, "choosing_seeds": 2}}
+
+
+def test_more_seeds_that_choose_make_a_row_outdated_that_chose(measured: Record) -> None:
+    """Row A was chosen by one seed, and its seed 1 would now be among those that choose."""
+    assert marked(measured, Known(), budgets=TWICE)[0] == ["A"]
+
+
+def test_points_that_were_tried_at_two_seeds_are_not_outdated(tmp_path: Path) -> None:
+    """At seed 0 the point .3 is best, and on average .1 is."""
+    ends = {"0.1": (3.0, 1.0), "0.2": (4.0, 4.0), "0.3": (2.0, 9.0)}
+    for rate, losses in ends.items():
+        for seed, loss in enumerate(losses):
+            ended(tmp_path, f"paper/A/{rate}-{seed}", loss)
+    for seed in (2, 3, 4):
+        ended(tmp_path, f"paper/A/0.1-{seed}", 0.1 + 0.001 * seed)
+        ended(tmp_path, f"paper/L/-{seed}", 0.75 + 0.002 * seed)
+    found = records.make_record(made(tmp_path, budgets=TWICE, claims=CLAIMS), BOOK)
+    row = found.rows["paper"]["A"]
+    assert (row.tried, len(row.tries), row.chosen) == (3, 6, {"algorithm.lr": 0.1})
+    assert row.seeds == [2, 3, 4]
+    assert marked(found, Known(), budgets=TWICE)[0] == []
+    assert marked(found, Known())[0] == ["A"]
+
+
 def test_the_order_of_a_grid_changes_nothing(measured: Record) -> None:
     assert marked(measured, Known(), grid={"algorithm.lr": RATES[::-1]})[0] == []
 

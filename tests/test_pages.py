@@ -26,6 +26,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from bench.reproduce import dashboard, records, report
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Book
 from tests.test_dashboard import BOOK, losses, suite
 from tests.test_dashboard import made as made_by_hand
@@ -90,7 +91,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Book]:
     entries = []
     for artifact in book.artifacts.values():
         made(artifact.id, folder / "specs", root)
-        plan = plans.make_plan(artifact, book, "smoke", root, plans.Names(root))
+        plan = plans.make_plan(artifact, book, "smoke", root, Names(root))
         entries.append(report.ReportEntry(artifact, records.make_record(plan, book), plan))
     report.write_report(entries, book, folder / "report")
     return folder / "report", root, book

@@ -11,8 +11,10 @@ from omegaconf import OmegaConf
 
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
-from bench.reproduce.plan import Names, Plan, PlannedRow, PlannedRun, Run
+from bench.reproduce import run_names
+from bench.reproduce.plan import Plan, PlannedRow, PlannedRun, Run
 from bench.reproduce.points import Point, points
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Select
 from bench.runs import name as naming
 from bench.runs.folder import RunFolder
@@ -142,7 +144,35 @@ def test_the_seed_that_chooses_is_not_judged() -> None:
     assert list(plans.seeds(artifact(), "smoke")) == [1]
     plain = artifact(select=None, grid=None)
     assert list(plans.seeds(plain, "short")) == [0, 1, 2]
-    assert plans.TUNING_SEED == 0
+    assert names_of(made(Path()).rows[0].tried) == [f"paper/A/{lr}-0" for lr in (0.1, 0.2, 0.3)]
+
+
+TWICE = {"short": {"minutes": 1.0, "seeds": 3, "choosing_seeds": 2}}
+
+
+def test_several_seeds_that_choose_are_not_judged(tmp_path: Path) -> None:
+    """Every point is tried at each of them; a row without a choice has the same seeds."""
+    more = artifact(budgets=TWICE)
+    assert list(plans.seeds(more, "short")) == [2, 3, 4]
+    assert plans.count_runs(more, BOOK, "short") == 2 * (2 * 3 + 3 + 3) + 2 * 3 + 3
+    found = made(tmp_path, budgets=TWICE)
+    tried = [f"paper/A/{lr}-{seed}" for lr in (0.1, 0.2, 0.3) for seed in (0, 1)]
+    assert names_of(found.rows[0].tried) == tried
+    assert names_of(found.rows[1].runs) == [f"paper/L/-{seed}" for seed in (2, 3, 4)]
+    assert found.count == plans.count_runs(more, BOOK, "short")
+
+
+def test_the_mean_over_the_seeds_that_choose_decides(tmp_path: Path) -> None:
+    """The point .1 is best at seed 0 and .3 at seed 1, and .2 on average; .3 diverges once."""
+    ends = {"0.1-0": 1.0, "0.1-1": 9.0, "0.2-0": 3.0, "0.2-1": 4.0, "0.3-0": 4.0}
+    for where, loss in ends.items():
+        finish(tmp_path, f"paper/A/{where}", loss)
+    assert made(tmp_path, budgets=TWICE).rows[0].chosen is None
+    finish(tmp_path, "paper/A/0.3-1", 2.0, "diverged")
+    row = made(tmp_path, budgets=TWICE).rows[0]
+    assert row.chosen is not None
+    assert dict(row.chosen.chosen) == {"algorithm.lr": 0.2}
+    assert names_of(row.runs) == [f"paper/A/0.2-{seed}" for seed in (2, 3, 4)]
 
 
 MORE = {"short": {"minutes": 1.0, "seeds": 3, "more_seeds": {"L": 5}}}
@@ -407,9 +437,9 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return calls[-1]
 
     monkeypatch.setattr(Names, "config", stand_in)
-    monkeypatch.setattr(plans.naming, "name", called)
+    monkeypatch.setattr(run_names.naming, "name", called)
     for name in ("fingerprint", "own_fingerprint"):
-        monkeypatch.setattr(plans, name, lambda: "now")
+        monkeypatch.setattr(run_names, name, lambda: "now")
     return calls
 
 
@@ -476,7 +506,7 @@ def test_names_are_not_kept_as_those_of_code_that_was_edited_meanwhile(
 ) -> None:
     """This process composes them by what it had imported before."""
     names = Names(tmp_path)
-    monkeypatch.setattr(plans, "fingerprint", lambda: "edited")
+    monkeypatch.setattr(run_names, "fingerprint", lambda: "edited")
     names.ensure([(POINT, 0)], Path("f.yaml"))
     assert names.get(POINT, 0) is not None
     assert not names.file.exists()
@@ -532,11 +562,11 @@ def test_the_fingerprint_is_of_all_code_and_configs_that_a_name_depends_on(
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-        return plans.fingerprint()
+        return run_names.fingerprint()
 
-    monkeypatch.setattr(plans, "__file__", str(tmp_path / "bench" / "reproduce" / "plan.py"))
-    monkeypatch.setattr(plans, "files", lambda package: tmp_path / package)
-    seen = [plans.fingerprint()]
+    monkeypatch.setattr(run_names, "__file__", str(tmp_path / "bench" / "reproduce" / "plan.py"))
+    monkeypatch.setattr(run_names, "files", lambda package: tmp_path / package)
+    seen = [run_names.fingerprint()]
     counted = ["bench/a.py", "bench/deep/b.py", "tasks/c.py", "algorithms/d.py", "conf/e.yaml"]
     for name in counted:
         seen += [write(name), write(name, "2")]

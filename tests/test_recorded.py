@@ -6,6 +6,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -412,6 +413,34 @@ def test_of_an_older_try_nobody_knows_where_it_was_made(record: Record, tmp_path
     assert [(kept["cut"], kept["step"], kept["device"], kept["pace"]) for kept in again] == [
         (True, None, None, None)
     ] * 3
+
+
+TWICE = {"short": {"minutes": 1.0, "seeds": 3, "choosing_seeds": 2}}
+
+
+def test_tries_are_reused_where_more_seeds_choose(record: Record, tmp_path: Path) -> None:
+    """The recorded run of the chosen point at seed 1, which was judged, now helps to choose."""
+    plan = planned(tmp_path / "new", record, budgets=TWICE)
+    (row,) = (r for r in plan.rows if (r.variant, r.name) == ("paper", "A"))
+    old = record.rows["paper"]["A"]
+    there = {run.planned.name for run in row.tried if run.summary is not None}
+    assert there == {*(entry["name"] for entry in old.tries), old.runs[0]}
+    assert (len(row.tried), len(there), row.chosen) == (6, 4, None)
+
+
+def test_tries_at_several_seeds_are_reused(tmp_path: Path) -> None:
+    for rate, seed in product(RATES, (0, 1)):
+        moved(tmp_path / "old", f"paper/A/{rate}-{seed}", rate * (1 + seed))
+    for seed in (2, 3, 4):
+        moved(tmp_path / "old", f"paper/A/0.1-{seed}", 0.1)
+    old = records.make_record(planned(tmp_path / "old", None, budgets=TWICE), BOOK)
+    (row,) = (
+        r
+        for r in planned(tmp_path / "new", old, budgets=TWICE).rows
+        if (r.variant, r.name) == ("paper", "A")
+    )
+    assert [run.summary is not None for run in (*row.tried, *row.runs)] == [True] * 9
+    assert [run.planned.seed for run in row.tried] == [0, 1] * 3
 
 
 class Short(Known):

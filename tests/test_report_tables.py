@@ -81,7 +81,9 @@ def test_published_values_are_shown_as_printed() -> None:
     assert tables.published_cell(None, LOSS) == "–"
 
 
-POINTS = [{"settings": {}, "status": s} for s in ("done", "diverged", "missing", "diverged")]
+ENDS = ("done", "diverged", "missing", "diverged")
+POINTS = [{"settings": {"T": k}, "status": status} for k, status in enumerate(ENDS)]
+TWICE = [{"settings": {"T": k // 2}, "status": status} for k, status in enumerate(ENDS)]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ POINTS = [{"settings": {}, "status": s} for s in ("done", "diverged", "missing",
         (row(chosen={"a.lr": 1}, tried=1), ""),
         (row(chosen={"a.b.lr": 1, "T": 2}, tried=3, tries=POINTS[:1]), "b.lr 1, T 2 of 3 points"),
         (row(chosen={"a.lr": 1}, tried=4, tries=POINTS), "lr 1 of 4 points, 2 diverged"),
+        (row(chosen={"T": 3}, tried=2, tries=TWICE), "T 3 of 2 points at 2 seeds, 1 diverged"),
         (row("missing", chosen={"a.lr": 1}, tried=2), "1 runs missing; lr 1 of 2 points"),
     ],
 )

@@ -18,6 +18,7 @@ from bench.core.settings import BadSetting
 from bench.reproduce import cli
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
+from bench.reproduce.run_names import Names
 from bench.runs.launch import launch
 from tests.composed import composed
 from tests.conftest import ROOT
@@ -116,7 +117,7 @@ def made(artifact: str, specs: Path, root: Path) -> None:
     book = load_book(specs)
     entry = book.artifacts[artifact]
     while True:
-        plan = plans.make_plan(entry, book, "smoke", root, plans.Names(root))
+        plan = plans.make_plan(entry, book, "smoke", root, Names(root))
         if not plan.missing:
             return
         for run in plan.missing:
@@ -198,7 +199,7 @@ def test_a_run_that_crashes_is_named_with_its_log_and_stops_nothing(
     (specs / "mine" / "toy.yaml").write_text(yaml.safe_dump(content))
     book = load_book(specs)
     entry = book.artifacts["mine/toy"]
-    plan = plans.make_plan(entry, book, "smoke", tmp_path / "runs", plans.Names(tmp_path / "runs"))
+    plan = plans.make_plan(entry, book, "smoke", tmp_path / "runs", Names(tmp_path / "runs"))
     first = plan.runs[0]
     first.folder.path.parent.mkdir(parents=True)
     first.folder.path.write_text("a file where the folder should be")
@@ -486,4 +487,4 @@ def test_names_are_refused_with_the_specs_file(tmp_path: Path, specs: Path) -> N
     book = load_book(specs)
     entry = book.artifacts["mine/toy"]
     with pytest.raises(BadSetting, match=r"mine/toy\.yaml: rows\.BOME 1: .*TT"):
-        plans.make_plan(entry, book, "smoke", tmp_path, plans.Names(tmp_path))
+        plans.make_plan(entry, book, "smoke", tmp_path, Names(tmp_path))

@@ -14,8 +14,9 @@ from hydra import compose, initialize_config_module
 
 from bench.core.settings import BadSetting
 from bench.reproduce import runner
-from bench.reproduce.plan import Names, PlannedRun
+from bench.reproduce.plan import PlannedRun
 from bench.reproduce.points import Point
+from bench.reproduce.run_names import Names
 from bench.runs import launch
 from bench.runs.folder import RunFolder, RunState
 from bench.sweeps import jobs as job_layer

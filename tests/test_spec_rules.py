@@ -154,6 +154,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rows": {"A": {"method": "bome", "published": {"y": {"mean": 1.0}}}}},
      "rows.A.published: y: no such metric"),
     ({"grid": {"a": [1]}}, "select: rows.A has a grid: say which metric picks its point"),
+    ({"budgets": {"smoke": {"minutes": 1.0, "choosing_seeds": 2}}},
+     "budgets.smoke.choosing_seeds: nothing is chosen: write select:, or leave this out"),
     ({"rows": {"B": {"method": "bome"}, "A": {"method": "bome", "grid": {"a": [1]}}}},
      "select: rows.A has a grid"),
     ({"rows": {"A": {"method": "bome", "paper": {"grid": {"a": [1]}}}}}, "select: rows.A has a"),

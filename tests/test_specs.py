@@ -20,6 +20,7 @@ from bench.reproduce import plan as plans
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.highlights import read_highlights
 from bench.reproduce.points import points
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import BUDGETS, VARIANTS, Budget
 from bench.runs.launch import complete
 from tests.composed import composed, composer
@@ -218,7 +219,7 @@ def test_every_spec_has_its_variants_and_every_point_of_a_row_is_another_run(
 ) -> None:
     entry = BOOK.artifacts[artifact]
     assert tuple(entry.spec.variants) == (("paper",) if artifact in ONE else VARIANTS)
-    names = plans.Names(tmp_path)
+    names = Names(tmp_path)
     names.compose = composer()  # it keeps what Hydra has composed for other artifacts
     for budget in entry.spec.budgets:
         rows: dict[tuple[str, str], list[plans.Point]] = {}

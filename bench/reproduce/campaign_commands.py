@@ -13,7 +13,7 @@ from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.making import make_runs, time_limit
 from bench.reproduce.options import FAILED, OK, RUNS, Ids, Results, Runs, Specs
 from bench.reproduce.places import RESULTS
-from bench.reproduce.plan import Names
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Book
 from bench.reproduce.standing import read_records
 from bench.reproduce.terminal import err, out

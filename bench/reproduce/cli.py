@@ -35,7 +35,7 @@ from bench.reproduce.options import (
     Specs,
 )
 from bench.reproduce.places import RESULTS
-from bench.reproduce.plan import Names
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.standing import (
     current_plan,

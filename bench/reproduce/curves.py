@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from bench.reproduce.claim_kinds import Slope
 from bench.reproduce.histories import first_ended, thin_rows
-from bench.reproduce.plan import TIMES, Names, Plan, PlannedRow, Run, metric_value
+from bench.reproduce.plan import TIMES, Plan, PlannedRow, Run, metric_value
 from bench.reproduce.reading import own_task
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Variant
 from bench.reproduce.slopes import value_at_target
 from bench.reproduce.specs import Artifact, Book

@@ -10,7 +10,7 @@ from rich.table import Table
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.options import FAILED, OK, RUNS, Ids, Results, Runs, Specs
 from bench.reproduce.places import RESULTS
-from bench.reproduce.plan import Names
+from bench.reproduce.run_names import Names
 from bench.reproduce.terminal import out
 from bench.runs.files import write_whole
 

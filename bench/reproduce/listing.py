@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bench.reproduce import durations, power, totals
 from bench.reproduce import plan as plans
-from bench.reproduce.plan import Names
 from bench.reproduce.points import Point
 from bench.reproduce.reading import summary_or_none
 from bench.reproduce.records import Record
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Artifact, Book
 
 Recorded = Mapping[tuple[str, str], Record]  # (artifact's id, budget) -> its record

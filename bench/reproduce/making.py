@@ -15,7 +15,8 @@ from rich.table import Table
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.disturbance import disturbed_names
-from bench.reproduce.plan import Names, Plan, PlannedRow, Run
+from bench.reproduce.plan import Plan, PlannedRow, Run
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.terminal import err, out
@@ -219,7 +220,9 @@ def print_outcome(plan: Plan, choice: Choice = EVERY_RUN) -> bool:
         unfinished = any(r.summary is None for r in (*row.tried, *own)) or not own
         failed |= bool(wrong) or unfinished
         remarks = [f"failed: {(r.summary or {}).get('reason')}" for r in wrong[:1]]
-        remarks += [f"{diverged} of {len(row.tried)} grid points diverged"] if diverged else []
+        remarks += (
+            [f"{diverged} of {len(row.tried)} runs of grid points failed"] if diverged else []
+        )
         remarks += ["not finished"] if unfinished else []
         table.add_row(
             row.variant,

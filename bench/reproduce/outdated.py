@@ -4,13 +4,14 @@ A function's version may have been raised since, or a setting or a grid may have
 a row shows was measured, but it says nothing of the code and the protocol of today.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from bench.reproduce.plan import LARGEST, Names
+from bench.reproduce.choosing import best_point, choosing_seeds, recorded_points
 from bench.reproduce.points import Point, points
 from bench.reproduce.records import Record, RowRecord
-from bench.reproduce.specs import Artifact, Book, Select
+from bench.reproduce.run_names import Names
+from bench.reproduce.schema import Budget
+from bench.reproduce.specs import Artifact, Book
 
 
 def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -> Record:
@@ -25,7 +26,9 @@ def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -
         variant: {
             name: row.model_copy(
                 update={
-                    "outdated": is_outdated(row, today.get((variant, name), []), artifact, names)
+                    "outdated": is_outdated(
+                        row, today.get((variant, name), []), artifact, found.budget, names
+                    )
                 }
             )
             for name, row in group.items()
@@ -35,7 +38,9 @@ def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -
     return found.model_copy(update={"rows": rows})
 
 
-def is_outdated(row: RowRecord, today: Sequence[Point], artifact: Artifact, names: Names) -> bool:
+def is_outdated(
+    row: RowRecord, today: Sequence[Point], artifact: Artifact, budget: Budget, names: Names
+) -> bool:
     """Whether a recorded row is of other runs than a spec's row of the same name is today.
 
     today: the grid points of the spec's row. The first seed's name stands for those of all seeds,
@@ -44,29 +49,18 @@ def is_outdated(row: RowRecord, today: Sequence[Point], artifact: Artifact, name
     if not row.runs:
         return False
     grid = [dict(point.chosen) for point in today]
-    tried = [point["settings"] for point in row.tries] or [row.chosen]
+    tries = recorded_points(row.tries)
+    tried = [point.settings for point in tries] or [row.chosen]
     if len(grid) != len(tried) or any(point not in grid for point in [*tried, row.chosen]):
+        return True
+    if row.tries and len(row.tries) != len(grid) * len(choosing_seeds(artifact.spec, budget)):
         return True
     select = artifact.spec.select
     if select and any(t.get("metric", select.metric) != select.metric for t in row.tries):
         return True
-    if select and row.tries and best_try(row.tries, grid, select) != row.chosen:
+    tries.sort(key=lambda point: grid.index(point.settings))
+    if select and tries and best_point(tries, select).settings != row.chosen:
         return True
     point = today[grid.index(row.chosen)]
     names.ensure([(point, row.seeds[0])], artifact.file)
     return names.get(point, row.seeds[0]) != row.runs[0]
-
-
-def best_try(
-    tries: Sequence[Mapping[str, Any]], grid: Sequence[dict[str, Any]], select: Select
-) -> dict[str, Any]:
-    """The settings of the recorded grid point that a spec chooses today, as `choose_point` does.
-
-    grid: the points in their order, of which the first counts where several are equal.
-    """
-    ordered = sorted(tries, key=lambda tried: grid.index(tried["settings"]))
-    values = [(t.get("value"), t) for t in ordered if t["status"] == "done"]
-    usable = [(v, t) for v, t in values if v is not None and abs(v) <= LARGEST]
-    sign = -1 if select.best == "highest" else 1
-    best = min(usable, key=lambda pair: sign * pair[0])[1] if usable else ordered[0]
-    return dict(best["settings"])

@@ -1,35 +1,26 @@
 """Which runs an artifact takes, what their names are, and which of them are there."""
 
 import json
-import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from hashlib import blake2b
-from importlib.resources import files
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bench.core.packages import listed
-from bench.core.settings import BadSetting
+from bench.reproduce.choosing import best_point, choosing_seeds, tried_points
 from bench.reproduce.points import Point, format_override, points
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget, Variant
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Select, Spec, Value
-from bench.runs import name as naming
-from bench.runs import shapes
-from bench.runs.files import read_json, refuse_links, write_sealed_json
 from bench.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from bench.sweeps.composing import Composer
+    pass
 
 OTHERS = 0.25  # cores that other work may keep busy, on average, beside an undisturbed run
-TUNING_SEED = 0  # the seed at which the points of a grid are tried
-OWN = ".reproduce"  # the folder below the runs of what `reproduce run` writes itself
 LARGEST = 1e150  # a value that is larger has no variance in floats, and counts as not finite
 TIMES = ("seconds", "cpu_seconds")  # metrics that every row of a history has
 
@@ -168,111 +159,13 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     return float(value) if value is not None and abs(value) <= LARGEST else float("inf")
 
 
-class Names:
-    """The names of runs, and their configurations.
-
-    Composing one takes long and imports torch. The names that were found with this very code and
-    these very configs are therefore kept under the runs' root.
-    """
-
-    def __init__(self, root: Path, extra: Sequence[str] = ()):
-        """extra: overrides for all runs; a run's name must not depend on them."""
-        self.root, self.extra = root, extra
-        self.file = root / OWN / "names.json"
-        self.fingerprint = own_fingerprint()
-        self.compose: Composer | None = None
-        self.composed: dict[str, Any] = {}
-        self.known: dict[str, str] = {}
-        if not self.file.parent.is_symlink():
-            with suppress(OSError, BadSetting):  # what is not there, or damaged, is found again
-                kept = read_json(self.file, check=shapes.check_names)
-                self.known = kept.get(self.fingerprint, {})
-
-    def get(self, point: Point, seed: int) -> str | None:
-        """The run's name: task/algorithm/hash; None if it has not been composed yet."""
-        return self.known.get(self._key(point, seed))
-
-    def ensure(self, wanted: Iterable[tuple[Point, int]], file: Path) -> None:
-        """Compose the runs whose names are not known; raises BadSetting with the spec's file."""
-        missing = [pair for pair in wanted if self.get(*pair) is None]
-        for point, seed in missing:
-            try:
-                config = self.config(point, seed)
-            except BadSetting as error:
-                raise BadSetting(f"{file}: rows.{point.row}: {error}") from None
-            self.known[self._key(point, seed)] = naming.name(config)
-        if missing and fingerprint() == self.fingerprint:  # nobody has edited the code meanwhile
-            with suppress(OSError):  # a root that cannot be written can still be read
-                refuse_links(self.file.parent)
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                write_sealed_json(self.file, {self.fingerprint: self.known})
-
-    def config(self, point: Point, seed: int) -> dict[str, Any]:
-        """The complete configuration of a run; raises BadSetting."""
-        from hydra.errors import HydraException
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        from bench.runs.launch import resolve
-
-        try:
-            cfg = self._compose(point)
-            for path, value in (*point.chosen, ("seed", seed), ("run.root", str(self.root))):
-                OmegaConf.update(cfg, path, value)
-            return resolve(cfg)
-        except (HydraException, OmegaConfBaseException) as error:
-            text = str(error) or str(error.__cause__)
-            raise BadSetting(" ".join(text.split())) from None
-
-    def _compose(self, point: Point) -> Any:
-        """What Hydra composes for a point; the caller sets the grid's settings and the seed in it.
-
-        A copy is kept for every set of the grid's paths: no value stays for another grid.
-        """
-        from bench.sweeps.composing import own_composer  # imports Hydra
-
-        for path, value in point.settings:
-            if "hydra" in path:  # it would compose from other folders
-                raise BadSetting(f"{path}={value}: Hydra's settings are not those of a run")
-        key = json.dumps([point.settings, [path for path, _ in point.chosen]])
-        if key not in self.composed:
-            self.compose = self.compose or own_composer()
-            overrides = [format_override(*pair) for pair in point.settings]
-            self.composed[key] = self.compose([*overrides, *self.extra]).copy()
-        return self.composed[key]
-
-    @staticmethod
-    def _key(point: Point, seed: int) -> str:
-        whole = json.dumps([point.settings, point.chosen, seed])
-        return blake2b(whole.encode(), digest_size=12).hexdigest()  # short: one file has all names
-
-
-@cache
-def own_fingerprint() -> str:
-    """The fingerprint of the code that this process runs: of the files when first asked."""
-    return fingerprint()
-
-
-def fingerprint() -> str:
-    """A digest of all that a name depends on: configs, signatures and the naming, as of now."""
-    here = Path(__file__).parent.parent
-    top = [here, here.parent / "tasks", here.parent / "algorithms", Path(str(files("conf")))]
-    top += [package.folder for package in listed().packages]
-    digest = blake2b(digest_size=8)
-    for folder in top:
-        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
-            if not {"reproduce", "paper"} & set(path.relative_to(folder).parts):
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class PlannedRow:
     """A row of one variant: its grid points and, once these have ended, the chosen one's runs."""
 
     variant: Variant
     name: str
-    tried: tuple[Run, ...]  # every grid point at the seed that chooses; none if there is one point
+    tried: tuple[Run, ...]  # every grid point at the seeds that choose; none if there is one point
     chosen: Point | None  # None: not known yet
     runs: tuple[Run, ...]  # the chosen point at every seed; empty if it is not known yet
 
@@ -306,20 +199,21 @@ class Plan:
 def seeds(artifact: Artifact, budget: Budget, rows: Iterable[str] = ()) -> range:
     """The seeds that all of some rows are judged at; by default those of every row.
 
-    Where a spec chooses grid points, the seed that chooses, `TUNING_SEED`, is not among them,
-    because the best of several values at one seed flatters the point that had it.
+    Where a spec chooses grid points, the seeds that choose are not among them, because the best of
+    several values at some seeds flatters the point that had it.
     """
-    first = TUNING_SEED + 1 if artifact.spec.select else TUNING_SEED
+    first = len(choosing_seeds(artifact.spec, budget))
     return range(first, first + artifact.spec.budgets[budget].seeds_of(rows))
 
 
 def count_runs(artifact: Artifact, book: Book, budget: Budget) -> int:
-    """How many runs an artifact takes: grid points at one seed, and the chosen ones at all others.
+    """How many runs an artifact takes: grid points at the seeds that choose, the chosen at others.
 
     A row with a single point tries nothing.
     """
     sizes = Counter((p.variant, p.row) for p in points(artifact.spec, book, budget))
-    tried = sum(size for size in sizes.values() if size > 1)
+    each = len(choosing_seeds(artifact.spec, budget))
+    tried = sum(each * size for size in sizes.values() if size > 1)
     return tried + sum(len(seeds(artifact, budget, [row])) for _, row in sizes)
 
 
@@ -344,7 +238,11 @@ def make_plan(
         grids.setdefault((point.variant, point.row), []).append(point)
     searched = {key: own for key, own in grids.items() if len(own) > 1}
     judged = {key: seeds(artifact, budget, [key[1]]) for key in grids}
-    names.ensure([(p, TUNING_SEED) for own in searched.values() for p in own], artifact.file)
+    pairs = {
+        key: [(p, seed) for p in own for seed in choosing_seeds(spec, budget)]
+        for key, own in searched.items()
+    }
+    names.ensure([pair for own in pairs.values() for pair in own], artifact.file)
 
     def run(point: Point, seed: int) -> Run:
         name = names.get(point, seed)
@@ -365,7 +263,7 @@ def make_plan(
             return Run(job, folder, {**summary, "last": last})
         return Run(job, folder, summary)
 
-    tried = {key: tuple(run(p, TUNING_SEED) for p in own) for key, own in searched.items()}
+    tried = {key: tuple(run(*pair) for pair in own) for key, own in pairs.items()}
     chosen = {
         key: choose_point(tried[key], spec.select) if key in tried else own[0]
         for key, own in grids.items()
@@ -380,18 +278,18 @@ def make_plan(
 
 
 def choose_point(tried: tuple[Run, ...], select: Select | None) -> Point | None:
-    """The grid point whose run did best; None while one of the runs has not ended.
+    """The grid point whose runs did best; None while one of the runs has not ended.
 
-    If all runs diverged it is the first point, so that the row shows why.
+    If runs of all points failed it is the first point, so that the row shows why.
     """
     if any(run.summary is None for run in tried) or select is None:
         return None
-    done = [(run.last(select.metric), run) for run in tried if run.done]
-    values = [(found, run) for found, run in done if found is not None and math.isfinite(found)]
-    if not values:
-        return tried[0].planned.point
-    sign = -1 if select.best == "highest" else 1
-    return min(values, key=lambda pair: sign * pair[0])[1].planned.point
+    values = [
+        (dict(run.planned.point.chosen), run_status(run), run.last(select.metric)) for run in tried
+    ]
+    best = best_point(tried_points(values), select)
+    own = (run.planned.point for run in tried)
+    return next(point for point in own if dict(point.chosen) == best.settings)
 
 
 def run_status(run: Run) -> str:

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
+from bench.reproduce.choosing import choosing_seeds
 from bench.reproduce.histories import MOST_ROWS, history_rows, needs_histories
 from bench.reproduce.plan import (
-    TUNING_SEED,
     Circumstances,
-    Names,
     Plan,
     PlannedRow,
     PlannedRun,
@@ -20,6 +20,7 @@ from bench.reproduce.plan import (
 )
 from bench.reproduce.points import Point, points
 from bench.reproduce.records import Record, RowRecord, read_record
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book
 from bench.reproduce.statements import is_count
 from bench.reproduce.tries import try_circumstances
@@ -101,7 +102,8 @@ def reusable_runs(
             rows.append((point, row))
     # Names are asked for together, because each call of `ensure` reads all code and writes a file.
     firsts = [(point, row.seeds[0]) for point, row in rows if row.runs]
-    tries = [(point, TUNING_SEED) for point, row in rows if row.tries]
+    choosing = choosing_seeds(artifact.spec, found.budget)
+    tries = [(point, seed) for point, row in rows if row.tries for seed in choosing]
     names.ensure([*firsts, *tries], artifact.file)
     chosen = [
         (point, row)
@@ -109,8 +111,8 @@ def reusable_runs(
         if row.runs and names.get(point, row.seeds[0]) == row.runs[0]
     ]
     names.ensure([(point, s) for point, row in chosen for s in row.seeds], artifact.file)
-    for point, row in rows:
-        tried = tried_run(row, point, artifact, names)
+    for (point, row), seed in product(rows, choosing):
+        tried = tried_run(row, point, seed, artifact, names)
         if tried is not None:
             kept.setdefault(tried.planned.name, tried)
     for point, row in chosen:
@@ -125,15 +127,19 @@ def reusable_runs(
     return kept
 
 
-def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) -> Run | None:
-    """The run that tried a grid point, with the value that chooses; None if it cannot be reused.
+def tried_run(
+    row: RowRecord, point: Point, seed: int, artifact: Artifact, names: Names
+) -> Run | None:
+    """The run that tried a grid point at a seed, with the value that chooses.
+
+    None if it cannot be reused.
 
     The name of the run, which `names` has to know, finds it, whatever else the grid had.
     """
     select = artifact.spec.select
     if select is None or not row.tries:
         return None
-    name = names.get(point, TUNING_SEED)
+    name = names.get(point, seed)
     assert name is not None
     found = next((t for t in row.tries if t.get("name") == name), None)
     if found is None or found["status"] == "missing":
@@ -155,7 +161,7 @@ def tried_run(row: RowRecord, point: Point, artifact: Artifact, names: Names) ->
     }
     if select.metric == PEAK_MEMORY:
         summary |= {PEAK_MEMORY: {"process": value or math.nan}}
-    job = PlannedRun(point, TUNING_SEED, name)
+    job = PlannedRun(point, seed, name)
     return Run(job, RunFolder(Path(), name), summary, RecordedPart((), try_circumstances(found)))
 
 

@@ -76,7 +76,7 @@ class RowRecord(FrozenModel):
     method: str
     chosen: Settings  # the grid point
     tried: int  # the number of grid points
-    # of each grid point what `keep_try` says of its run; older records have less of it
+    # what `keep_try` says of each run that tried a grid point; older records have less of it
     tries: list[dict[str, Any]]
     seeds: list[int]
     runs: list[str]
@@ -172,7 +172,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         rows[row.variant][row.name] = RowRecord(
             method=spec.rows[row.name].method,
             chosen=dict(row.chosen.chosen) if row.chosen else {},
-            tried=max(1, len(row.tried)),
+            tried=max(1, len({run.planned.point for run in row.tried})),
             tries=[keep_try(run, spec.select.metric) for run in row.tried if spec.select],
             seeds=[run.planned.seed for run in own],
             runs=[run.planned.name for run in own],

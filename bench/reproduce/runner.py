@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.core.settings import BadSetting
-from bench.reproduce.plan import OWN, Names, PlannedRun
+from bench.reproduce.plan import PlannedRun
+from bench.reproduce.run_names import OWN, Names
 from bench.runs.files import refuse_links
 from bench.runs.folder import RunFolder, RunState
 from bench.runs.loggers import set_labels

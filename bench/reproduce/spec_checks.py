@@ -102,12 +102,15 @@ def check_rows(checked: Checked) -> None:
 
 
 def check_budget(checked: Checked, field: str, scale: Scale) -> None:
-    """Check the rows with more seeds, and the settings whose grid points are drawn."""
+    """Check the seeds that choose, the rows with more seeds, and the settings that are drawn."""
     for name, n in scale.more_seeds.items():
         checked.check_name(name, checked.spec.rows, f"{field}.more_seeds", "row")
         if n <= scale.seeds:
             why = f"every row has {scale.seeds} seeds: write more"
             raise checked.refusal(f"{field}.more_seeds.{name}", why)
+    if scale.choosing_seeds > 1 and not checked.spec.select:
+        why = "nothing is chosen: write select:, or leave this out"
+        raise checked.refusal(f"{field}.choosing_seeds", why)
     for path in scale.drawn:
         names = grid_paths(checked.spec)
         checked.check_name(path, names, f"{field}.drawn", "setting in a grid of the spec")

@@ -83,7 +83,8 @@ class Scale(StrictModel):
 
     scale: whether the runs are of the paper's scale (the same problem and as many steps; there may
     be fewer seeds) or smaller; by default full is the paper's scale and short is smaller. minutes:
-    the estimated cost on 2 CPU cores, both variants together. more_seeds: row -> its number of
+    the estimated cost on 2 CPU cores, both variants together. choosing_seeds: how many seeds every
+    point of a grid is tried at; those seeds are not among `seeds`. more_seeds: row -> its number of
     seeds, where a claim about the row takes more of them than the others do. grid: null is all of
     it. drawn: the settings of grids of which not every combination is tried (see `points`). lanes:
     seeds may go side by side though columns show times, which such runs do not have.
@@ -92,6 +93,7 @@ class Scale(StrictModel):
     scale: ScaleName | None = None
     minutes: Positive
     seeds: Count = 1
+    choosing_seeds: Count = 1
     more_seeds: dict[str, Count] = {}
     set: Settings = {}
     grid: Grid | None = None
@@ -105,7 +107,10 @@ class Scale(StrictModel):
 
 
 class Select(StrictModel):
-    """Which grid point a row shows: the one whose run at the first seed ends best in a metric."""
+    """Which grid point a row shows: the one that ends best in a metric.
+
+    The metric is averaged over the budget's `choosing_seeds`.
+    """
 
     metric: str
     best: Literal["highest", "lowest"]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
 from bench.reproduce.places import readable
-from bench.reproduce.plan import Names, Plan
+from bench.reproduce.plan import Plan
 from bench.reproduce.reading import summary_if_drawn, summary_if_whole, summary_or_none
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.runs.folder import has_ended_run

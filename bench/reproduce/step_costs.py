@@ -8,8 +8,8 @@ from rich.table import Table
 
 from bench.core.algorithm import KEYS, Algorithm, Cost, Moment
 from bench.core.settings import BadSetting, build
-from bench.reproduce.plan import Names
 from bench.reproduce.points import points
+from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Artifact, Book
 
 MOST = 10_000  # steps of a run that are looked at

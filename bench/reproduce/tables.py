@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.reproduce.choosing import recorded_points
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.edges import row_edges
 from bench.reproduce.power import claim_seeds, describe_statistic
@@ -95,8 +96,11 @@ def remark(row: RowRecord, spec: Spec) -> str:
         notes.append(f"{missing or 'all'} runs missing")
     if row.chosen and row.tried > 1:
         settings = ", ".join(f"{k.split('.', 1)[-1]} {v}" for k, v in row.chosen.items())
-        lost = sum(t["status"] not in ("done", "missing") for t in row.tries)
-        notes.append(f"{settings} of {row.tried} points" + (f", {lost} diverged" if lost else ""))
+        lost = sum(p.status not in ("done", "missing") for p in recorded_points(row.tries))
+        seeds = len(row.tries) // row.tried
+        each = f" at {seeds} seeds" if seeds > 1 else ""
+        diverged = f", {lost} diverged" if lost else ""
+        notes.append(f"{settings} of {row.tried} points{each}{diverged}")
     notes += [f"AT AN EDGE: {edge}" for edge in row_edges(row, spec)]
     if note := note_on_machines(row):
         notes.append(note)

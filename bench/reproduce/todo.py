@@ -15,11 +15,12 @@ from bench.reproduce.claims import VerdictWord
 from bench.reproduce.claims_at import claims_at
 from bench.reproduce.disturbance import disturbed_runs
 from bench.reproduce.durations import format_duration
-from bench.reproduce.plan import Names, Plan, PlannedRow, make_plan
+from bench.reproduce.plan import Plan, PlannedRow, make_plan
 from bench.reproduce.power import ASKED, claim_seeds
 from bench.reproduce.recorded import reusable_runs
 from bench.reproduce.records import Record, recorded_run_count
 from bench.reproduce.rejudging import rejudge
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 

@@ -15,7 +15,7 @@ from bench.reproduce.timing import may_be_cut, pace
 
 
 def keep_try(run: Run, metric: str) -> dict[str, Any]:
-    """What a record keeps of the run that tried a grid point.
+    """What a record keeps of a run that tried a grid point.
 
     metric: the one that chooses. cut: whether a clock may have ended the run before its last step.
     The fields from `step` on are missing in older records, and None where they are not known.

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from bench.reproduce.plan import Names, Plan, make_plan
+from bench.reproduce.plan import Plan, make_plan
 from bench.reproduce.recorded import reusable_runs
 from bench.reproduce.records import read_record
+from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 

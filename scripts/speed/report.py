@@ -22,6 +22,7 @@ import yaml
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
 from bench.reproduce.plan import Plan
+from bench.reproduce.run_names import Names
 from bench.reproduce.speed import SpeedLine
 from bench.runs.folder import RunFolder
 from scripts.speed.harness import Comparison, Timing, add_facts, in_process, positive, take_turns
@@ -61,7 +62,7 @@ def plan_runs(specs: Path, root: Path, runs: int) -> Plan:
     file = specs / "speed" / "synthetic.yaml"
     file.write_text(yaml.safe_dump(artifact_spec(runs), sort_keys=False))
     book = load_book(specs)
-    return plans.make_plan(book.artifacts["speed/synthetic"], book, "full", root, plans.Names(root))
+    return plans.make_plan(book.artifacts["speed/synthetic"], book, "full", root, Names(root))
 
 
 def write_run(run: RunFolder, config: dict[str, Any], rows: int, rng: random.Random) -> None:
