@@ -421,6 +421,14 @@ def test_which_artifacts_are_asked_for() -> None:
         assert str(error.value).endswith(there)
 
 
+def test_a_row_in_place_of_an_artifact_is_told_its_option() -> None:
+    """`--rows A B` gives a row to `--rows` and leaves B, which reads like an artifact."""
+    book = Book({"p/fig1": Artifact("p/fig1", spec(), FILE)}, METRICS, METHODS)
+    row = next(iter(book.artifacts["p/fig1"].spec.rows))
+    with pytest.raises(BadSetting, match=f"{row}: is a row of p/fig1; .* takes it as --rows {row}"):
+        books.find_artifacts(book, ["p/fig1", row])
+
+
 def test_a_key_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("a: 1\nb:\n  c: 1\n  c: 2\n")

@@ -1,5 +1,6 @@
 """Reads the specs of all tables and figures, and checks each against the schema and the names."""
 
+import shlex
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -151,6 +152,10 @@ def find_artifacts(book: Book, wanted: Iterable[str]) -> list[Artifact]:
     found = []
     for name in wanted:
         some = [a for key, a in book.artifacts.items() if key == name or key.startswith(f"{name}/")]
+        owner = next((a.id for a in found if name in a.spec.rows), None)
+        if not some and owner:
+            row = shlex.quote(name)
+            raise BadSetting(f"{name}: is a row of {owner}; reproduce run takes it as --rows {row}")
         if not some:
             hint, there = closest(name, book.artifacts), ", ".join(book.artifacts)
             raise BadSetting(f"{name}: no such artifact; {hint}there is {there}")
