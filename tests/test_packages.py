@@ -18,7 +18,7 @@ from bench.core import packages
 from bench.core.settings import BadSetting, locate
 from bench.reproduce import book, cli, records
 from bench.reproduce.book import load_book
-from bench.reproduce.plan import fingerprint
+from bench.reproduce.run_names import fingerprint
 from bench.runs import source
 from bench.runs.better import better, read
 from bench.runs.folder import RunFolder

@@ -149,7 +149,7 @@ def find_artifacts(book: Book, wanted: Iterable[str]) -> list[Artifact]:
 
     A paper's name stands for all artifacts of the paper. Raises BadSetting for an unknown name.
     """
-    found = []
+    found: list[Artifact] = []
     for name in wanted:
         some = [a for key, a in book.artifacts.items() if key == name or key.startswith(f"{name}/")]
         owner = next((a.id for a in found if name in a.spec.rows), None)
