@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from errno import ENOSPC
+from importlib.resources import files
 from io import StringIO
 from textwrap import fill
 from typing import NoReturn
@@ -109,14 +110,16 @@ def no_setting(arguments: list[str]) -> str | None:
 
 
 def no_option(arguments: list[str]) -> str | None:
-    """What is wrong with the first option that Hydra does not have or cannot read, or with two of
-    which one does not go with the other."""
+    """What is wrong with the first option that Hydra does not have or cannot read, with a word that
+    is neither an option nor a setting, or with two options that do not go together."""
     parser = get_args_parser()
     parser.error = complain  # type: ignore[method-assign]  # it would print how all are used
     try:
         given, unknown = parser.parse_known_args(arguments)
     except ValueError as error:
         return f"{error} (bench --help)"
+    if given.overrides[:1] == ["reproduce"]:
+        return "reproduce: is a command of its own; write for example reproduce list"
     for option in unknown:
         name, equals, value = option.lstrip("-").partition("=")
         if option.startswith("--") and name:
@@ -126,10 +129,24 @@ def no_option(arguments: list[str]) -> str | None:
             return f"{option}: no such option; bench --help lists those that there are"
     if unknown:
         return f"{unknown[0]}: options come first; write bench -m task=... {unknown[0]}"
+    bare = [word for word in given.overrides if not re.search(r"=|^~", word)]
+    if bare:
+        return f"{bare[0]}: no setting, which is NAME=VALUE; {instead_of(bare[0])}"
     modes = [f"--{mode}" for mode in ("run", "multirun", "cfg", "info") if getattr(given, mode)]
     if given.resolve and "--cfg" not in modes:
         return "--resolve: goes with --cfg; write for example --cfg job --resolve"
     return f"{' and '.join(modes)}: give one of them" if len(modes) > 1 else None
+
+
+def instead_of(word: str) -> str:
+    """What to write instead of a word that stands where a setting should."""
+    groups = [group for group in ("task", "algorithm") if is_choice(group, word)]
+    return f"write {groups[0]}={word}" if groups else "bench --help lists what there is"
+
+
+def is_choice(group: str, word: str) -> bool:
+    """Whether a group of the configuration, in this package, has a choice of this name."""
+    return word.isidentifier() and (files("conf") / group / f"{word}.yaml").is_file()
 
 
 def complain(message: str) -> NoReturn:

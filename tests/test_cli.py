@@ -53,7 +53,10 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("algorithm._target_=bench.numerics.descent.clamped",),
         ("algorithm._target_=bench.numerics.descent.clamped", "Algorithm"),
     ),
-    "no override": (("toy_coreset",), ("toy_coreset", "EQUAL")),
+    "a task without its group": (("toy_coreset",), ("toy_coreset: no setting", "task=toy_coreset")),
+    "a method without its group": (("bome", "task=quadratic"), ("bome: ", "algorithm=bome")),
+    "a word that is nothing": (("task=quadratic", "../quick"), ("../quick: ", "bench --help")),
+    "the other command": (("reproduce", "run", "--budget", "short"), ("its own", "reproduce list")),
     "an interpolation to nothing": (("algorithm.inner_lr=${nope}",), ("nope",)),
     "a target of nothing": (("run.target=0.1",), ("run.until=None", "both")),
     "a target of a metric that is not": (
