@@ -446,6 +446,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not [p for p in (tmp_path / "runs").rglob("*") if "summary" in p.name]
 
 
+@pytest.mark.parametrize("arguments", [(), ("league",)])
+def test_without_arguments_there_is_help_and_no_empty_line(
+    arguments: tuple[str, ...], reproduce: Reproduce
+) -> None:
+    done = reproduce(*arguments)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "Usage" in done.stdout
+
+
 def test_list_needs_no_torch_and_plan_shows_command_lines(reproduce: Reproduce) -> None:
     script = (
         "import sys; from bench.reproduce import cli; cli.app(['list'], standalone_mode=False); "

@@ -388,5 +388,6 @@ def main() -> None:
         told = getattr(error, "format_message", None)  # typer's refusals: a wrong option or value
         if told is None:
             raise
-        err.print(Text(f"reproduce: {' '.join(told().split())}"))
+        if line := " ".join(told().split()):  # without arguments the help has been printed
+            err.print(Text(f"reproduce: {line}"))
         sys.exit(REFUSED)
