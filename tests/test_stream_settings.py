@@ -125,7 +125,7 @@ def test_tuned_replay() -> None:
     assert written("tuned/permuted_mnist_er") == {"algorithm": {"lr": 0.1}, "task": of_er}
     assert written("tuned/permuted_mnist_single") == {"algorithm": {"lr": 0.03}, "task": of_er}
     assert written("tuned/permuted_mnist_gem") == {"algorithm": {"lr": 0.1}, "task": of_gem}
-    assert written("tuned/permuted_mnist_mer") == {"algorithm": {"lr": 0.1, "within": 0.1}}
+    assert written("tuned/permuted_mnist_mer") == {"algorithm": {"lr": 0.03, "within": 0.3}}
     assert written("tuned/split_cifar_mer") == {"algorithm": {"group": 10}}
 
 
