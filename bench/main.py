@@ -131,7 +131,7 @@ def no_option(arguments: list[str]) -> str | None:
         return f"{unknown[0]}: options come first; write bench -m task=... {unknown[0]}"
     bare = [word for word in given.overrides if not re.search(r"=|^~", word)]
     if bare:
-        return f"{bare[0]}: no setting, which is NAME=VALUE; {instead_of(bare[0])}"
+        return f"{bare[0]}: no setting; a setting is NAME=VALUE; {instead_of(bare[0])}"
     modes = [f"--{mode}" for mode in ("run", "multirun", "cfg", "info") if getattr(given, mode)]
     if given.resolve and "--cfg" not in modes:
         return "--resolve: goes with --cfg; write for example --cfg job --resolve"

@@ -540,7 +540,8 @@ def bench_of(tmp_path: Path, specs: Path | None = None) -> dict[str, str]:
 def test_no_process_stays_behind_one_that_is_killed(tmp_path: Path) -> None:
     """The same command, given once more, must not find a run that is still being written.
 
-    Asked for no lanes, as which the two runs may go in one process where that is measured faster.
+    The command asks for no lanes: as lanes the two runs would share a process wherever that is
+    measured to be faster.
     """
     words = ("-m", "task=toy_minimax", "seed=0,1", "run.steps=1000000000", "run.threads=1",
              "vectorize=[]")  # fmt: skip

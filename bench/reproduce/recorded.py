@@ -130,11 +130,10 @@ def reusable_runs(
 def tried_run(
     row: RowRecord, point: Point, seed: int, artifact: Artifact, names: Names
 ) -> Run | None:
-    """The run that tried a grid point at a seed, with the value that chooses.
+    """The run that tried a grid point at a seed, with the value that chooses, or None.
 
-    None if it cannot be reused.
-
-    The name of the run, which `names` has to know, finds it, whatever else the grid had.
+    It is None if no such run can be reused. The name of the run, which `names` has to know, finds
+    it, whatever else the grid had.
     """
     select = artifact.spec.select
     if select is None or not row.tries:
