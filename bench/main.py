@@ -35,6 +35,8 @@ HOW_TO_COMPLETE = (
     "bench --shell-completion install=fish | source for fish; uninstall= undoes it"
 )
 
+CHOSEN = ("task", "algorithm")  # the groups of which a run has one choice each
+
 # Hydra does not hand on what `app` returns or raises, so both are kept here for `main`.
 run_codes: list[int] = []  # the exit code of the run or the sweep
 run_errors: list[Exception] = []
@@ -140,8 +142,14 @@ def no_option(arguments: list[str]) -> str | None:
 
 def instead_of(word: str) -> str:
     """What to write instead of a word that stands where a setting should."""
-    groups = [group for group in ("task", "algorithm") if is_choice(group, word)]
+    groups = [group for group in CHOSEN if is_choice(group, word)]
     return f"write {groups[0]}={word}" if groups else "bench --help lists what there is"
+
+
+def for_each(group: str, value: str) -> str:
+    """What else to write, where the value of a group is a list: a run of each of its choices."""
+    several = re.fullmatch(r"\[(.+)\]", value)
+    return f", or -m {group}={several[1]} for a run of each" if several else ""
 
 
 def is_choice(group: str, word: str) -> bool:
@@ -213,6 +221,10 @@ def explain(error: Exception, overrides: list[str]) -> str:
     from bench.core.settings import BadSetting
 
     text = " ".join((str(error) or str(error.__cause__)).split())
+    for override in overrides:
+        group, _, value = override.lstrip("+~").partition("=")
+        if group in CHOSEN and (override.startswith("~") or value.startswith("[")):
+            return f"{override}: a run has one {group}; write {group}=NAME{for_each(group, value)}"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
         if not error.options:  # it is no choice of a group
@@ -229,9 +241,8 @@ def explain(error: Exception, overrides: list[str]) -> str:
     if text.startswith("Ambiguous value for argument "):
         argument = text.removeprefix("Ambiguous value for argument '").partition("'")[0]
         key, _, value = argument.partition("=")
-        return (
-            f"{argument}: put -m before it for a run of each, or write {key}=[{value}] for a list"
-        )
+        a_list = "" if key in CHOSEN else f", or write {key}=[{value}] for a list"
+        return f"{argument}: put -m before it for a run of each{a_list}"
     if "Config group override must be" in text:
         choices = [o for o in overrides if "." not in o.partition("=")[0] and o[:5] != "seed="]
         return f"{' '.join(choices)}: {text.partition(': ')[2]}"

@@ -115,7 +115,19 @@ BAD: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "values of a sweep without -m": (
         ("algorithm=bome,itd",),
-        ("algorithm=bome,itd: put -m before it",),
+        ("algorithm=bome,itd: put -m before it for a run of each",),
+    ),
+    "a run without a task": (("~task",), ("~task: a run has one task; write task=NAME",)),
+    "a list of algorithms": (
+        ("algorithm=[bome,itd]",),
+        (
+            "algorithm=[bome,itd]: a run has one algorithm; write algorithm=NAME, or -m "
+            "algorithm=bome,itd for a run of each",
+        ),
+    ),
+    "a list of tasks of which one is not": (
+        ("task=[quadratic,nope]",),
+        ("write task=NAME, or -m ",),
     ),
     "an equals sign in a value": (("run.root=a=b",), ("run.root=a=b: ", "in quotes")),
 }
@@ -132,6 +144,11 @@ def test_bad_input_is_refused_in_one_line_and_leaves_nothing(
         pytest.skip("there is a GPU here")
     refused(main(*arguments, "run.threads=1"), *words)
     assert list((tmp_path / "runs").rglob("*.*")) == []
+
+
+def test_a_list_is_advised_only_where_one_can_stand(main: Main) -> None:  # noqa: F811
+    refused(main("run.steps=3,4"), "run of each, or write run.steps=[3,4] for a list")
+    assert main("task=quadratic,toy_minimax").err.endswith("-m before it for a run of each\n")
 
 
 def test_bad_input_is_refused_by_the_process(cli: Cli, tmp_path: Path) -> None:
