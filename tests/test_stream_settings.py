@@ -6,6 +6,7 @@ A.2, and learn2learn's examples, to which it refers. What is in neither is writt
 
 import inspect
 import json
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -126,7 +127,8 @@ def test_tuned_replay() -> None:
     assert written("tuned/permuted_mnist_single") == {"algorithm": {"lr": 0.03}, "task": of_er}
     assert written("tuned/permuted_mnist_gem") == {"algorithm": {"lr": 0.1}, "task": of_gem}
     assert written("tuned/permuted_mnist_mer") == {"algorithm": {"lr": 0.03, "within": 0.3}}
-    assert written("tuned/split_cifar_mer") == {"algorithm": {"group": 10}}
+    of_cifar = {"lr": 0.03, "within": 0.3, "group": 10}
+    assert written("tuned/split_cifar_mer") == {"algorithm": of_cifar}
 
 
 STREAM = {
@@ -218,19 +220,27 @@ SEARCHED = {
     ("task", "tuning", "row"),
     [
         *[("permuted_mnist", "tuning_pmnist/short", row) for row in SEARCHED],
-        # there MER keeps its defaults, and CTN+BVFSM's grid has no record yet
-        *[
-            ("split_cifar", "tuning_cifar/full", row)
-            for row in ("single", "ER-Ring", "GEM", "CTN+Penalty")
-        ],
+        # CTN+BVFSM's grid has no record yet there
+        *[("split_cifar", "tuning_cifar/full", row) for row in SEARCHED if row != "CTN+BVFSM"],
     ],
 )
 def test_what_nobody_gives_is_the_best_of_the_recorded_grid(
     task: str, tuning: str, row: str
 ) -> None:
-    """But for BOME's eta, which the text gives."""
+    """But for BOME's eta, which the text gives. Where tries are missing, the first seed chooses."""
     record = json.loads((ROOT / f"results/bome/{tuning}.json").read_text())
     tuned = OmegaConf.create(written(f"tuned/{task}_{SEARCHED[row]}"))
-    chosen = record["rows"]["paper"][row]["chosen"]
+    found = record["rows"]["paper"][row]
+    chosen = found["chosen"] or best_at_first_seed(found["tries"])
     assert chosen
     assert {path: OmegaConf.select(tuned, path) for path in chosen} == chosen
+
+
+def best_at_first_seed(tries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The point of a grid with the highest value in its first try."""
+    first: dict[str, dict[str, Any]] = {}
+    for one in tries:
+        first.setdefault(json.dumps(one["settings"]), one)
+    assert {one["status"] for one in first.values()} == {"done"}
+    best: dict[str, Any] = max(first.values(), key=itemgetter("value"))["settings"]
+    return best
