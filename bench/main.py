@@ -221,7 +221,7 @@ def explain(error: Exception, overrides: list[str]) -> str:
     from bench.core.settings import BadSetting
 
     text = " ".join((str(error) or str(error.__cause__)).split())
-    for override in overrides:
+    for override in overrides:  # of these Hydra says that an interpolation or a file is missing
         group, _, value = override.lstrip("+~").partition("=")
         if group in CHOSEN and (override.startswith("~") or value.startswith("[")):
             return f"{override}: a run has one {group}; write {group}=NAME{for_each(group, value)}"
