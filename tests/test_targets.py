@@ -117,6 +117,14 @@ def test_a_value_on_the_target_has_reached_it(kind: Any) -> None:
     assert costs({**FIRST, "gain": 0.95}, "higher", one) == [20]
 
 
+def test_a_count_has_all_its_digits() -> None:
+    one = run(0, accuracy=[0.1, 0.9])
+    one.history[1]["cpu_seconds"] = 12_345_678
+    assert costs({**FIRST, "value": 0.8}, "higher", one) == [12_345_678]
+    one.history[1]["cpu_seconds"] = 1.23456789
+    assert costs({**FIRST, "value": 0.8}, "higher", one) == [1.234568]
+
+
 def test_a_run_that_has_not_ended_sets_no_target() -> None:
     fine = run(0, accuracy=[0.0, 1.0, 2.0])
     going = Run(fine.planned, fine.folder, None)

@@ -161,12 +161,17 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
 
 
 def kept_value(value: float) -> float:
-    """A value of a history with the digits that a record keeps of it.
+    """A value of a history with the digits that a record keeps of it: all of a count.
 
     Who judges histories takes these values: a value that lies on a target, such as an accuracy in
     float32, would otherwise be above it in the run's folder and below it in the record.
     """
-    return float(f"{value:.{DIGITS}g}")
+    return value if is_count(value) else float(f"{value:.{DIGITS}g}")
+
+
+def is_count(value: float) -> bool:
+    """Whether a value is a whole number that a float holds exactly, which a record keeps whole."""
+    return value.is_integer() and abs(value) < 2**53
 
 
 @dataclass(frozen=True)
