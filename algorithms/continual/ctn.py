@@ -55,8 +55,9 @@ def ctn(
     outer_steps: how many steps of it are taken on one batch; all have the number of this step.
     episodic, semantic: how many samples of each task either memory holds. replay: how many samples
     of the episodic memory join a batch. temperature: the softmax's, for the remembered answers.
-    past: which tasks are replayed in task t: those "before" it, as in the papers, or "all" so far,
-    as in the released code, where those of t have no answers yet. Raises BadSetting in `init` on a
+    past: which tasks are replayed in task t: those "before" it, as in the papers and the released
+    code, or "all" so far, as in that code's first form (commit 6da5911), where the samples of t
+    have no answers yet. Raises BadSetting in `init` on a
     task without a controller, or with batches of one image, and in the first step for a method
     that cuts all the data into blocks or comes back to past batches.
     """
