@@ -15,6 +15,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple, NoReturn
@@ -114,10 +115,13 @@ def place_outside(project: Path, name: str) -> tuple[Place, dict[Path, str]]:
         if code is None:
             raise Refused(f"{about} lists {package}: make the folder {folders[0]} first")
         return Place(project, code, code / "conf", f"{package}.{name}"), {}
+    if project == Path():
+        raise Refused("--package: write the folder of the package, such as ../my_methods")
     package = re.sub(r"[-.\s]", "_", project.resolve().name)
     if not package.isidentifier() or keyword.iskeyword(package) or package != package.lower():
         raise Refused(f"--package {project}: the folder's name is no name of a package: rename it")
-    if package in TAKEN or package in sys.stdlib_module_names:
+    taken = package in TAKEN or package in sys.stdlib_module_names or find_spec(package) is not None
+    if taken:
         raise Refused(f"--package {project}: there is a package {package} already: rename it")
     code = project / "src" / package
     words = {"PACKAGE": package, "PROJECT": package.replace("_", "-"), "GROUP": GROUP}

@@ -8,6 +8,7 @@ n / |b| times the sum over b.
 """
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from tasks.common.rows import row_batches, row_data
 from tasks.common.stationarity import spectrum, stationarity
 
 MOST = 1e30  # of an entry, so that float32 still has it
+# bytes of a matrix, of which a step holds several: the iterate, its gradient, and what both give
+MATRIX = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
 
 
 @version(2)
@@ -61,6 +64,11 @@ def completion(
     if file is not None:
         i, j, values, sources = _entries(context.data_root / file, file)
         rows, columns = int(i.max()) + 1, int(j.max()) + 1
+        if rows * columns * torch.finfo(context.dtype).bits / 8 > MATRIX:
+            raise BadSetting(
+                f"task.file={file}: a matrix of {rows} rows and {columns} columns does not fit "
+                "into this machine's memory; number both from 0 without gaps"
+            )
         order = torch.randperm(len(i), generator=rng)
         cut = round(held_out * len(i))
         test, train = order[:cut], order[cut:]

@@ -2,6 +2,7 @@
 and reading one's own entries.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +222,22 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         completion(Context(data_root=tmp_path), file="entries.csv")
 
 
-def test_a_value_may_be_large(tmp_path: Path) -> None:
+def test_a_matrix_beyond_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """float64: ten rows of two columns are 160 bytes."""
+    (tmp_path / "entries.txt").write_text("0 0 1\n9 1 2\n")
+    context = Context(data_root=tmp_path, dtype=torch.float64)
+    monkeypatch.setattr("tasks.completion.MATRIX", 160)
+    completion(context, file="entries.txt", held_out=0.0)
+    monkeypatch.setattr("tasks.completion.MATRIX", 159)
+    with pytest.raises(BadSetting, match=r"entries\.txt: a matrix of 10 rows and 2 columns"):
+        completion(context, file="entries.txt", held_out=0.0)
+
+
+def test_a_value_may_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only rows and columns have a largest number, and 2^31 is one that they may have."""
+    monkeypatch.setattr("tasks.completion.MATRIX", math.inf)
     (tmp_path / "entries.txt").write_text(f"0 0 3e9\n0 {2**31} -7e20\n")
     completion(Context(data_root=tmp_path), file="entries.txt", held_out=0.0)
 

@@ -111,7 +111,8 @@ def test_a_run_that_has_ended_is_shown_again(
     assert again(True) == code
     assert capsys.readouterr().out == ""
     assert again(False) == code
-    assert "nothing to do: this run is finished (run.force=true" in capsys.readouterr().out
+    words = "is finished (run.force=true" if status == "done" else "diverged (run.retry_failed=true"
+    assert f"nothing to do: this run {words}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,13 @@ def test_the_same_reason_is_told_once(
     monkeypatch.setattr(
         "bench.reproduce.runner.group_bundles", lambda wanted: [(w,) for w in wanted]
     )
-    making.make_runs(artifact, planned.BOOK, "short", tmp_path, [], Launcher(refuse))
+    extra = ["data.root=a b"]
+    making.make_runs(artifact, planned.BOOK, "short", tmp_path, extra, Launcher(refuse))
     said = capsys.readouterr().err
     ends = [line.rpartition(": ")[2] for line in said.splitlines() if ", seed " in line]
     assert sorted(ends) == ["another", "as above", "no data"]
     assert said.count("its output") == 2
+    assert said.count("'data.root=a b'") == 2  # the command that is shown fails in the same way
 
 
 def test_disturbed_runs_are_made_again_once(

@@ -114,6 +114,11 @@ REFUSED = {
     "a module of ours": (["task", "toy"], "toy.py is there already"),
     "a package of ours": (["task", "x", "--package", "tasks"], "there is a package tasks already"),
     "a package of Python": (["task", "x", "--package", "json"], "there is a package json already"),
+    "a package that is installed": (
+        ["task", "x", "--package", "numpy"],
+        "there is a package numpy already",
+    ),
+    "no package": (["task", "x", "--package", ""], "write the folder of the package"),
     "a package that is none": (["task", "x", "--package", "3x"], "is no name of a package"),
     "another project": (["task", "x", "--package", "other"], "add [project.entry-points.bilevel"),
     "a broken project": (["task", "x", "--package", "broken"], "pyproject.toml: "),

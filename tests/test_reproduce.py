@@ -432,6 +432,10 @@ def test_with_wandb_an_artifacts_runs_are_one_group(
         (["compare", "nowhere"], "nowhere: there is no such folder"),
         (["report", "mine/toy", "--record"], "--record: mine/toy smoke has no finished run"),
         (["list", "--specs", "nowhere"], "--specs nowhere: there is no such folder"),
+        *(
+            ([*command, "--results", "nowhere"], "--results nowhere: there is no such folder")
+            for command in (["list"], ["check"], ["todo"], ["rejudge"], ["league", "report"])
+        ),
         (["data", "mnist"], "mnist: no such data set; there is MNIST"),
         (["check", "mine/toy", "--against-record"], "mine/toy: there is no such record"),
     ],

@@ -410,6 +410,14 @@ REFUSED: dict[str, tuple[Callable[[], Solution], str]] = {
         "outer.rule=sgd: input should be 'gd', 'momentum' or 'adam'",
     ),
     "object": (call(outer_lr=zeros(1)), "outer_lr: Tensor is no setting; write a number or a text"),
+    "a rule twice": (
+        call(outer_rule="adam", outer={"rule": "gd"}),
+        "outer: outer_rule gives the same rule; write one of the two",
+    ),
+    "settings of two rules": (
+        call(outer_rule={"decay": 0.5, "at": 1.0}),
+        "at, decay: no rule of descent has them all: clamped has at; decaying has .*",
+    ),
     "no rule": (call(outer_rule={"decays": 1}), "outer.decays=1: no such setting; .*"),
     "together": (call(method="reverse", K=20), "K=20: write at most T=10, the steps there are"),
     "steps": (call(steps=0), "steps=0: write an integer of at least 1"),

@@ -528,7 +528,7 @@ def test_a_space_from_a_file(main: Main, tmp_path: Path) -> None:  # noqa: F811
     best = again.out.splitlines()[-1]
     assert best.startswith("the best again: bench ")
     # bench alone would refuse the file, as it is that of a search
-    assert said.out.splitlines()[-1] == f"the best again: {best.split()[-1]}"
+    assert said.out.splitlines()[-1] == f"the best settings: {best.split()[-1]}"
 
 
 def test_a_damaged_journal_is_refused_and_kept(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from bench.core.algorithm import Algorithm, Cost
 from bench.core.draw import Draw
@@ -88,11 +89,14 @@ def penalty(
         # and shortens its steps.
         done = gradient.square().sum() + direction.square().sum() < s.eps**2
         new_gamma = torch.where(done, grow * s.gamma, s.gamma)
-        fresh = outer.init(x)
+
+        def begin_anew(first: Tensor, last: Tensor) -> Tensor:
+            return torch.where(done, first, last)
+
         new = State(
             o.project(x),
             y,
-            tuple(torch.where(done, a, b) for a, b in zip(fresh, memory, strict=True)),
+            tree_map(begin_anew, outer.init(x), memory),
             torch.where(done, 0.0, velocity),
             torch.where(done, s.nu + new_gamma * g_y, s.nu),
             new_gamma,

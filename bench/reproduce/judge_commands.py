@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from bench.reproduce.book import find_artifacts, load_book
-from bench.reproduce.options import FAILED, OK, RUNS, Ids, Results, Runs, Specs
+from bench.reproduce.options import FAILED, OK, RUNS, Ids, KnownResults, Runs, Specs
 from bench.reproduce.places import RESULTS
 from bench.reproduce.run_names import Names
 from bench.reproduce.terminal import out
@@ -43,7 +43,7 @@ def coverage(
 
 
 def rejudge(
-    ids: Ids = None, runs: Runs = RUNS, results: Results = RESULTS, specs: Specs = None
+    ids: Ids = None, runs: Runs = RUNS, results: KnownResults = RESULTS, specs: Specs = None
 ) -> None:
     """Judge the claims of records again, by the specs and rules of today; values stay as they are.
 

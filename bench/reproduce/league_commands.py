@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bench.core.settings import BadSetting
 from bench.reproduce.making import time_limit
-from bench.reproduce.options import RUNS, Results, Runs
+from bench.reproduce.options import RUNS, KnownResults, Results, Runs
 from bench.reproduce.places import RESULTS
 from bench.reproduce.terminal import err, out
 from bench.runs.importing import import_torch
@@ -90,7 +90,10 @@ def run(
     track: TrackNames = None,
     method: Methods = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.001, help="stop after so long; the same command goes on")
+        float | None,
+        typer.Option(
+            min=0.001, help="stop after so long, with exit code 130; the same command goes on"
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="tasks at a time, a core each")] = 1,
     data: DataRoot = DATA,
@@ -117,7 +120,7 @@ def run(
 def report(
     track: TrackNames = None,
     method: Annotated[str | None, typer.Option("--method", help="this one against all")] = None,
-    results: Results = RESULTS,
+    results: KnownResults = RESULTS,
     tracks: Tracks = None,
 ) -> None:
     """Say what the records hold: places, advice and failures, or one method against all others."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -144,7 +145,7 @@ def make_runs(
             err.print(f"{which}: {words}")
             if not state.has_ended:
                 told.add(words)
-                err.print(f"  {planned.line}\n  its output: {log}")
+                err.print(f"  {' '.join([planned.line, *map(quote, extra)])}\n  its output: {log}")
 
         def run_to_make(run: Run, timed: set[str]) -> plans.PlannedRun | None:
             """What is to be made now of a run; None if nothing is. timed: runs to make again."""

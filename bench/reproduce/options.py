@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from bench.core.settings import BadSetting
+from bench.reproduce.places import RESULTS
+
 OK, FAILED, REFUSED, UNJUDGED, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
 
 
@@ -45,9 +48,21 @@ Ids = Annotated[
         autocompletion=complete_id,
     ),
 ]
+
+
+def known_folder(results: Path) -> Path:
+    """This folder of records; raises BadSetting if it is not there, unless it is the default."""
+    if results != RESULTS and not results.is_dir():
+        raise BadSetting(f"--results {results}: there is no such folder")
+    return results
+
+
 Runs = Annotated[Path, typer.Option(help="where run folders are", envvar="BENCH_RUNS")]
 Specs = Annotated[Path | None, typer.Option(help="another folder of specs", envvar="BENCH_SPECS")]
 Results = Annotated[Path, typer.Option(help="where records are, and then in the package")]
+KnownResults = Annotated[  # of commands that need records
+    Path, typer.Option(help="where records are, and then in the package", callback=known_folder)
+]
 AtBudget = Annotated[BudgetName, typer.Option("--budget", help="the scale of the runs")]
 MaybeBudget = Annotated[
     BudgetName | None,

@@ -99,7 +99,10 @@ def run(
         bool, typer.Option("--unrecorded", help="only runs that the record does not have")
     ] = False,
     hours: Annotated[
-        float | None, typer.Option(min=0.001, help="stop after so long; the same command goes on")
+        float | None,
+        typer.Option(
+            min=0.001, help="stop after so long, with exit code 130; the same command goes on"
+        ),
     ] = None,
     runs: Runs = RUNS,
     results: Results = RESULTS,

@@ -159,9 +159,11 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
 
         def report_end(quiet: bool) -> int:
             if not quiet:
-                remark = "nothing to do: this run is finished (run.force=true does it again)"
-                shown = folder.shown_summary() or summary
-                show_end(shown, folder, describe_change(config, folder) or remark)
+                remark = "this run is finished (run.force=true does it again)"
+                if summary["status"] != "done":
+                    remark = "this run diverged (run.retry_failed=true tries it again)"
+                said = describe_change(config, folder) or f"nothing to do: {remark}"
+                show_end(folder.shown_summary() or summary, folder, said)
             return exit_code(summary)
 
         return report_end

@@ -108,12 +108,16 @@ def filled(node: Any, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
     method's signature refuses.
     """
     plain = dict(node)
+    named: dict[str, str] = {}  # a setting of the method -> the keyword that gave it
     for key, value in given.items():
         if not is_plain(value):
             kind = type(value).__name__
             raise BadSetting(f"{key}: {kind} is no setting; write a number or a text")
         stem = key.removesuffix("_rule")
-        key = stem if isinstance(plain.get(stem), dict) else key
+        word, key = key, stem if isinstance(plain.get(stem), dict) else key
+        if key in named:
+            raise BadSetting(f"{word}: {named[key]} gives the same rule; write one of the two")
+        named[key] = word
         inside = plain.get(key)
         if isinstance(inside, dict) and isinstance(value, str):  # outer_rule="adam"
             value = {"rule": value}
@@ -130,7 +134,8 @@ def rule_with(keys: Iterable[str], own: Mapping[str, Any]) -> dict[str, Any]:
 
     This is the method's own rule if it has them all, or else the first of conf/descent/ that does,
     with the values of the own rule for the settings that both have. If no rule has them it is the
-    own one, so that the caller's check refuses the setting.
+    own one, so that the caller's check refuses the setting. Raises BadSetting where each of them
+    belongs to a rule, and no rule has them all.
     """
     wanted = set(keys)
     if wanted <= own.keys():
@@ -138,11 +143,17 @@ def rule_with(keys: Iterable[str], own: Mapping[str, Any]) -> dict[str, Any]:
     with own_configurations() as configurations:
         names = configurations.get_group_options("descent")
         found = compose(overrides=[f"+descent@{name}={name}" for name in names])
-    for name in names:
-        rule: Any = OmegaConf.to_container(found[name])
+    rules: dict[str, Any] = {str(n): OmegaConf.to_container(found[n]) for n in names}
+    for rule in rules.values():
         if wanted <= rule.keys():
             kept = {key: own[key] for key in rule.keys() & own.keys() - {"_target_"}}
             return rule | kept
+    if wanted <= set().union(own, *rules.values()):
+        each = "; ".join(
+            f"{name} has {', '.join(sorted(rule.keys() - {'_target_'}))}"
+            for name, rule in rules.items()
+        )
+        raise BadSetting(f"{', '.join(sorted(wanted))}: no rule of descent has them all: {each}")
     return dict(own)
 
 

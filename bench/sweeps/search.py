@@ -305,10 +305,10 @@ class Search:
         finished = [t for t in self.study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"]
         if any(math.isfinite(trial.value or 0.0) for trial in finished):
             texts = self.space.texts(self.study.best_trial.params)
-            again = f"bench {shlex.join(self.space.overrides(texts))}"
             if self.compose.has_own_folder:  # whose file may be that of a search
-                again = " ".join(f"{key}={text}" for key, text in texts.items())
-            print(f"the best again: {again}")
+                print("the best settings:", *(f"{key}={text}" for key, text in texts.items()))
+            else:
+                print(f"the best again: bench {shlex.join(self.space.overrides(texts))}")
         return exit_code(ends)
 
 

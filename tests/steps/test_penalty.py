@@ -9,8 +9,9 @@ from torch import Tensor
 
 from algorithms.bilevel.penalty import penalty
 from bench.core.draw import Draw
+from bench.core.loop import advance, first
 from bench.core.task import Batch, Context
-from bench.numerics.descent import descent, gd
+from bench.numerics.descent import Descent, decaying, descent, gd
 from tasks.toy import toy_minimax
 from tests.steps import problem as at
 from tests.steps.following import ByHand, HeavyBall, Values, assert_follows, partials
@@ -110,6 +111,30 @@ def test_shorter_directions_are_shorter_steps_of_momentum(name: str, case: str) 
     method = penalty(descent("momentum", 0.8), SIGMA, RHO, batch=8, **SETTINGS[name])
     hand = by_hand(case, 8, **SETTINGS[name], shorter_rates=True)
     assert_follows(at.CASES[case](), method, hand, steps=STEPS)
+
+
+@pytest.mark.parametrize("tightened", [True, False])
+def test_a_falling_step_begins_anew_where_the_penalty_is_tightened(tightened: bool) -> None:
+    """At each step it is that of k = 0, or else 1 / sqrt(1 + k) of it."""
+    settings = {"T": 2, "gamma": 0.3, "eps": 100.0 if tightened else 1e-9, "shrink": 1.0}
+    task = at.problem()
+
+    def points(outer: Descent) -> list[Tensor]:
+        method = penalty(outer, SIGMA, RHO, **settings)  # type: ignore[arg-type]
+        standing, found = first(task, method, 0), []
+        for _ in range(2):
+            standing = advance(task, method, 0, standing)
+            found.append(standing.state.x)
+        return found
+
+    with torch.no_grad():
+        (start, *_), falling, constant = (points(r) for r in (gd(), decaying("gd", 0.5), gd()))
+    assert torch.equal(falling[0], constant[0])
+    if tightened:
+        assert torch.equal(falling[1], constant[1])
+    else:
+        moved, whole = falling[1] - start, constant[1] - start
+        torch.testing.assert_close(moved, whole / 2**0.5)
 
 
 def test_penalty_unless_told_otherwise() -> None:

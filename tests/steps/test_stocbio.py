@@ -125,12 +125,12 @@ def test_a_batch_of_proposition_3_is_never_empty() -> None:
 
 
 def parts(rows: Tensor, size: int | None) -> list[Tensor]:
-    """Parts of "about" so many rows: n // size + 1 of them, as equal as can be."""
-    n, many = len(rows), 1 if size is None else len(rows) // size + 1
+    """Parts of at most so many rows: as few of them as there can be, and as equal."""
+    n, many = len(rows), 1 if size is None else -(-len(rows) // size)
     return [rows[n * b // many : n * (b + 1) // many] for b in range(many)]
 
 
-@pytest.mark.parametrize("size", [10, 20, 23, None])
+@pytest.mark.parametrize("size", [1, 10, 20, 23, None])
 def test_the_released_batches_are_parts_of_the_data(size: int | None) -> None:
     """Every step sees the same ones: the T = 5 inner steps g's first five in turn, and F, all
     factors and G f's first three, from the first on again where there are fewer
