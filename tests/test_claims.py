@@ -768,6 +768,8 @@ def test_a_run_that_misses_its_target_has_no_cost() -> None:
         ([part([2.0] * 6, 1.5, 9.0, "B"), part([2.0] * 6, -5.0, 3.5)], "B"),
         ([part([2.0] * 9), part([2.0] * 9, -INF, -4.0, "B")], "B"),
         ([part([2.0] * 9), part([2.0, 2.0], -INF, 4.0, "B", 2)], "B"),  # without an interval
+        # neither has an interval, and of the second one more values are outside
+        ([part([2.0, 2.0, 2.0, NAN]), part([2.0, -2.0, -2.0, NAN], what="B")], "B"),
     ],
 )
 def test_the_statistic_shown_is_of_the_part_with_the_least_room(

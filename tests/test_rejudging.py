@@ -143,7 +143,18 @@ def test_a_record_is_judged_with_the_seeds_that_it_has(measured: Record) -> None
     assert (more.verdict.word, more.verdict.n, more.parts[0].expected) == ("holds", 3, 3)
     fewer = judged(measured, budgets={"short": {"minutes": 1.0, "seeds": 2}})["paper"]["less"]
     assert (fewer.verdict.n, fewer.parts[0].expected) == (2, 2)
-    assert (more.judged, fewer.judged) == ([3], [2, 3])  # the record's own judgement counts too
+    assert (more.judged, fewer.judged) == ([3], [3, 2])  # the record's own judgement counts too
+
+
+@pytest.mark.parametrize(("change", "numbers"), [(1e-8, [3]), (1e-3, [3, 3])])
+def test_as_many_values_of_runs_made_again_are_another_judgement(
+    change: float, numbers: list[int], measured: Record
+) -> None:
+    """Other machines round differently, and that is none."""
+    content = measured.model_dump()
+    content["claims"]["paper"]["less"]["judged"] = [3]
+    content["rows"]["paper"]["A"]["finals"]["loss"][1] += change
+    assert judged(Record.model_validate(content))["paper"]["less"].judged == numbers
 
 
 def test_a_run_that_is_missing_in_the_record_leaves_a_claim_not_run(measured: Record) -> None:

@@ -116,6 +116,17 @@ def test_a_chosen_point_at_an_edge_is_remarked() -> None:
     assert tables.remark(some, ends) == "lr 100 of 3 points"
 
 
+def test_points_that_are_exactly_as_good_are_remarked() -> None:
+    """The first of them is chosen, and nothing but the order of the grid says so."""
+    tries = [
+        {"settings": {"a.lr": lr, "T": T}, "status": "done", "value": value}
+        for (lr, T), value in {(1, 2): 0.5, (10, 2): 0.5, (1, 3): 0.5, (10, 3): 0.75}.items()
+    ]
+    some = row(chosen={"a.lr": 1, "T": 2}, tried=4, tries=tries)
+    said = tables.remark(some, planned.artifact(ends={"a.lr": "both", "T": "both"}).spec)
+    assert said == "lr 1, T 2 of 4 points; AS GOOD, but later in the grid: lr 10; T 3"
+
+
 HERE = {"device": "A CPU", "threads": "1", "instructions": "AVX2", "commit": "c", "source": "s"}
 
 

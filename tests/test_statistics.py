@@ -195,6 +195,14 @@ def test_values_that_differ_by_rounding_are_the_same() -> None:
     assert judge_values([0.25, 0.25, 0.2501], 0.0, INF).answer == "holds"
 
 
+def test_values_that_a_bounds_rounding_hides_are_the_same() -> None:
+    """Slopes of a constant are 1e-17 instead of 0: to be below .5 they need the sign test."""
+    noise = [1e-17, -2e-17, 0.5e-17]
+    assert judge_values(noise, -INF, 0.5).answer == "open"
+    assert judge_values(noise * 2, -INF, 0.5).p_inside == pytest.approx(1 / 2**6)
+    assert judge_values(noise, -1e-16, INF).answer == "holds"  # there the bound is as small
+
+
 @pytest.mark.parametrize("n", [None, 3])
 def test_the_sign_test_allows_for_the_error_of_what_is_compared(n: int | None) -> None:
     """Eight of eight lie .012 beyond a bound whose own standard error is .02."""

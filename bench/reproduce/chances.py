@@ -134,17 +134,19 @@ def part_chances(
     bounded = math.isfinite(low) or math.isfinite(high)
     if not bounded or len(values) < 2 or any(map(math.isnan, values)):
         return None
-    if takes_signs(values, reference, median):
+    if takes_signs(values, low, high, reference, median):
         return sign_chances(values, low, high, n, of, reference)
     deviation = 0.0 if are_same(values) else float(np.std(values, ddof=1))
     return answer_chances(float(np.mean(values)), deviation, n, low, high, reference, of)
 
 
-def takes_signs(values: Sequence[float], reference: Reference, median: bool) -> bool:
+def takes_signs(
+    values: Sequence[float], low: float, high: float, reference: Reference, median: bool
+) -> bool:
     """Whether the sign test judges such values, as `judge_values` says."""
     if median or not np.isfinite(values).all():
         return True
-    return reference.se == 0 and len(values) > 0 and are_same(values)
+    return reference.se == 0 and len(values) > 0 and are_same(values, beside=(low, high))
 
 
 def sign_chances(

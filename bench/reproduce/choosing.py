@@ -58,3 +58,12 @@ def best_point(found: Sequence[TriedPoint], select: Select) -> TriedPoint:
     values = [(point.value, point) for point in found if point.value is not None]
     sign = -1 if select.best == "highest" else 1
     return min(values, key=lambda pair: sign * pair[0])[1] if values else found[0]
+
+
+def equal_points(found: Sequence[TriedPoint], chosen: Settings) -> list[Settings]:
+    """The other points that are exactly as good as the chosen one, which comes before them."""
+    values = [point.value for point in found if point.settings == chosen]
+    if not values or values[0] is None:
+        return []
+    others = (point for point in found if point.settings != chosen)
+    return [point.settings for point in others if point.value == values[0]]

@@ -1,19 +1,22 @@
 """A claim as a record keeps it, and how often it was judged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import not_
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from bench.reproduce.claims import ClaimPart, Verdict
+
+SAME = 1e-6  # values this close, absolutely or in their own size, are those of an earlier judgement
 
 
 class ClaimRecord(BaseModel):
     """A claim with its parts and its verdict.
 
-    claim: as the spec has it. judged: the numbers of values with which it has been judged so far,
-    this time included; several if seeds were added, or were compared again that had been left out.
+    claim: as the spec has it. judged: the number of values of each of its judgements so far, this
+    one included; there are several if seeds were added or left out, or if runs were made again.
     Older records lack it.
     """
 
@@ -28,22 +31,27 @@ class ClaimRecord(BaseModel):
 Verdicts = dict[str, dict[str, ClaimRecord]]  # variant -> key of the claim -> its record
 
 
-def judged_with(verdict: Verdict) -> set[int]:
+def judged_with(verdict: Verdict) -> list[int]:
     """The number of values that a verdict rests on; none if it is withheld, or rests on one."""
     withheld = verdict.n <= 1 or verdict.word in ("not run", "outdated")
-    return set() if withheld else {verdict.n}
+    return [] if withheld else [verdict.n]
 
 
 def with_numbers(found: Verdicts, before: Mapping[str, Mapping[str, ClaimRecord]]) -> Verdicts:
     """These claims, each with the numbers of values of its judgements, those of `before` included.
 
-    One value decides nothing, and a claim whose verdict is withheld is not judged.
+    Other values are another judgement, though they be as many. One value decides nothing, and a
+    claim whose verdict is withheld is not judged.
     """
 
     def numbers(variant: str, key: str, claim: ClaimRecord) -> list[int]:
+        now = judged_with(claim.verdict)
         old = before.get(variant, {}).get(key)
-        earlier = {*old.judged, *judged_with(old.verdict)} if old else set()
-        return sorted(earlier | judged_with(claim.verdict))
+        if old is None:
+            return now
+        earlier = old.judged or judged_with(old.verdict)
+        known = earlier and have_same_values(old.parts, claim.parts)
+        return earlier if known else [*earlier, *now]
 
     return {
         variant: {
@@ -52,3 +60,11 @@ def with_numbers(found: Verdicts, before: Mapping[str, Mapping[str, ClaimRecord]
         }
         for variant, group in found.items()
     }
+
+
+def have_same_values(a: Sequence[ClaimPart], b: Sequence[ClaimPart]) -> bool:
+    """Whether two judgements rest on the same values, but for the rounding of other machines."""
+    if [len(part.values) for part in a] != [len(part.values) for part in b]:
+        return False
+    ours, theirs = ([value for part in parts for value in part.values] for parts in (a, b))
+    return np.allclose(ours, theirs, rtol=SAME, atol=SAME, equal_nan=True)

@@ -170,7 +170,7 @@ def judge_parts(parts: Sequence[ClaimPart]) -> Verdict:
         word, deciding = "not run", waiting
     elif open_ones:
         word, deciding = "not enough runs", open_ones
-    part, result = min(deciding, key=lambda pair: margin_inside(*pair))
+    part, result = min(deciding, key=sureness)
     n, p = min(r.n for _, r in pairs), claim_p(results)
     line = statistic_line(part, result, p if word in ("holds", "fails") else result.p)
     return Verdict(word=word, n=n, p=p, statistic=line, details=details)
@@ -186,6 +186,13 @@ def claim_p(results: Sequence[statistics.Judgement]) -> float | None:
     if len(inside) < len(results):
         return None
     return min(1.0, 2 * min(max(inside), min(outside)))
+
+
+def sureness(pair: tuple[ClaimPart, statistics.Judgement]) -> tuple[float, float]:
+    """How sure it is that a part holds: first by its interval, then by its p-value."""
+    part, result = pair
+    p = 1.0 if result.p_inside is None else result.p_inside
+    return margin_inside(part, result), -p
 
 
 def margin_inside(part: ClaimPart, result: statistics.Judgement) -> float:

@@ -56,7 +56,8 @@ def claim_power(entry: ClaimRecord, n: int) -> Power | None:
 
 def part_power(part: ClaimPart, n: int) -> Power:
     """The power of one part, whose values are finite, with n seeds."""
-    deviation = 0.0 if are_same(part.values) else float(np.std(part.values, ddof=1))
+    same = are_same(part.values, beside=(part.low, part.high))
+    deviation = 0.0 if same else float(np.std(part.values, ddof=1))
     if deviation == 0 and part.extra_se == 0:  # equal values are left to the sign test
         return Power(float(n >= FEWEST_SIGNS), n, FEWEST_SIGNS)
     within = (part.high - part.low) / 2

@@ -142,9 +142,10 @@ def judge_values(
 
     The test is Student's. The sign test takes its place where Student's would be wrong: if a value
     is not finite, which is a run that diverged or a cost that was never reached; if all values are
-    the same but for rounding; and with `median`. It judges the median, and decides nothing with
-    fewer than `FEWEST_SIGNS` values. A value that is nan, such as the order of two runs that both
-    missed the target, speaks for no answer. Fewer than two values decide nothing.
+    the same but for rounding, theirs or the bounds'; and with `median`. It judges the median, and
+    decides nothing with fewer than `FEWEST_SIGNS` values. A value that is nan, such as the order of
+    two runs that both missed the target, speaks for no answer. Fewer than two values decide
+    nothing.
 
     of: the number of statements that the claim is made of. One of many statements fails only at
     the level divided by their number (Bonferroni); for all of them to hold no correction is needed.
@@ -154,7 +155,7 @@ def judge_values(
     """
     n = len(values)
     finite = n > 0 and bool(np.isfinite(values).all())
-    same = finite and are_same(values)
+    same = finite and are_same(values, beside=(low, high))
     signs = median or not finite or (same and reference.se == 0)
     centre = middle(values) if signs else float(np.mean(values))
     if n < 2 or not (math.isfinite(low) or math.isfinite(high)):
@@ -229,9 +230,13 @@ def reference_reach(reference: Reference, rate: float) -> float:
     return float(stdtrit(degrees, 1 - rate / 2)) * reference.se
 
 
-def are_same(values: Sequence[float]) -> bool:
-    """Whether finite values differ by no more than rounding."""
-    return float(np.ptp(values)) <= ROUNDING * float(np.max(np.abs(values)))
+def are_same(values: Sequence[float], beside: Sequence[float] = ()) -> bool:
+    """Whether finite values differ by no more than rounding.
+
+    beside: numbers that they are compared with, whose rounding, where they are finite, counts too.
+    """
+    sizes = [abs(number) for number in (*values, *beside) if math.isfinite(number)]
+    return float(np.ptp(values)) <= ROUNDING * max(sizes)
 
 
 def difference(a: float, b: float) -> float:

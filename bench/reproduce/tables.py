@@ -3,13 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.reproduce.choosing import recorded_points
+from bench.reproduce.choosing import equal_points, recorded_points
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.edges import row_edges
 from bench.reproduce.power import claim_seeds, describe_statistic
 from bench.reproduce.recorded import recorded_circumstances
 from bench.reproduce.records import Record, RowRecord
-from bench.reproduce.specs import Artifact, Book, Metric, Published, Spec, format_number
+from bench.reproduce.specs import (
+    Artifact,
+    Book,
+    Metric,
+    Published,
+    Settings,
+    Spec,
+    format_number,
+)
 from bench.reproduce.statistics import estimate, welch_interval
 from bench.reproduce.timing import are_of_one_speed
 from bench.reproduce.tries import try_circumstances
@@ -95,16 +103,26 @@ def remark(row: RowRecord, spec: Spec) -> str:
     if missing or (not row.status and not row.pending):
         notes.append(f"{missing or 'all'} runs missing")
     if row.chosen and row.tried > 1:
-        settings = ", ".join(f"{k.split('.', 1)[-1]} {v}" for k, v in row.chosen.items())
+        settings = settings_phrase(row.chosen)
         lost = sum(p.status not in ("done", "missing") for p in recorded_points(row.tries))
         seeds = len(row.tries) // row.tried
         each = f" at {seeds} seeds" if seeds > 1 else ""
         diverged = f", {lost} diverged" if lost else ""
         notes.append(f"{settings} of {row.tried} points{each}{diverged}")
+    equal = equal_points(recorded_points(row.tries), row.chosen)
+    if equal:
+        others = "; ".join(settings_phrase(point, row.chosen) for point in equal)
+        notes.append(f"AS GOOD, but later in the grid: {others}")
     notes += [f"AT AN EDGE: {edge}" for edge in row_edges(row, spec)]
     if note := note_on_machines(row):
         notes.append(note)
     return "; ".join(notes)
+
+
+def settings_phrase(point: Settings, beside: Settings | None = None) -> str:
+    """The settings of a grid point in words; only those that differ from another point's."""
+    own = {k: v for k, v in point.items() if beside is None or v != beside.get(k)}
+    return ", ".join(f"{k.split('.', 1)[-1]} {v}" for k, v in own.items())
 
 
 def note_on_machines(row: RowRecord) -> str | None:

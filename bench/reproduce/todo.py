@@ -162,7 +162,9 @@ def seeds_of_claim(entry: ClaimRecord, n: int) -> tuple[int | None, float | None
     def chance(seeds: int) -> float:
         return claim_chance(entry, seeds) or 0.0
 
-    signs = any(chances.takes_signs(p.values, p.reference, p.median) for p in entry.parts)
+    signs = any(
+        chances.takes_signs(p.values, p.low, p.high, p.reference, p.median) for p in entry.parts
+    )
     return chances.least_seeds(chance, ASKED, rises=not signs), known
 
 
