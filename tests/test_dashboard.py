@@ -15,6 +15,7 @@ from bench.reproduce import bands, chosen_runs, cli, dashboard, grouping, statis
 from bench.reproduce.dashboard import Comparison
 from bench.reproduce.specs import Book, Method, Metric
 from bench.runs.folder import SWEEP_SUMMARY, folder_at
+from tests.test_replacing import is_locked
 
 LOSS = Metric(label="test loss", better="lower")
 BOOK = Book(
@@ -377,6 +378,21 @@ def test_the_page_has_means_and_single_runs_are_beside_it(tmp_path: Path) -> Non
     assert runs["columns"][runs["runs"]["1"]["loss"]] == [100, 12]
     dashboard.write_comparison([tmp_path / "runs"], BOOK, out, "seconds")
     assert page_data(file)["metric"] == "seconds"
+
+
+def test_no_other_process_writes_into_the_folder_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def write_single_runs(found: Any, assets: Path) -> tuple[list[list[int]], int]:
+        seen.append(is_locked(assets.parent))
+        return [], 0
+
+    monkeypatch.setattr(dashboard, "write_single_runs", write_single_runs)
+    dashboard.write_comparison([suite(tmp_path / "runs")], BOOK, tmp_path / "out")
+    assert seen == [True]
+    assert not is_locked(tmp_path / "out")
 
 
 def test_thousands_of_curves_are_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from bench.reproduce import (
     campaign_commands,
     cli,
     judge_commands,
+    locking,
     records,
     rejudging,
     replacing,
@@ -161,7 +162,7 @@ def test_one_waits_for_another_and_says_so(
         records.write_record(records.make_record(plan, book, old), results)
     second.join(60)
     assert there(read(results)) == {"A": ["done"] * 2, "L": ["done"] * 2}
-    waits = f"reproduce: another process records in {results}: waiting for it\n"
+    waits = f"reproduce: another process writes in {results}: waiting for it\n"
     assert capsys.readouterr().err == waits
 
 
@@ -198,14 +199,33 @@ def test_a_file_system_without_locks_is_told(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*given: Any) -> None:
-        raise OSError(replacing.NO_LOCKS[0], "no locks")
+        raise OSError(locking.NO_LOCKS[0], "no locks")
 
     results.mkdir()
-    monkeypatch.setattr(replacing.fcntl, "flock", refuse)
-    with replacing.locked(results):
+    monkeypatch.setattr(locking.fcntl, "flock", refuse)
+    with locking.locked(results):
         pass
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"reproduce: the file system of {results} has no locks: record alone"
+    advice = "write there with one process at a time"
+    assert line == f"reproduce: the file system of {results} has no locks: {advice}"
+
+
+def test_pages_are_written_by_one_process_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two that wrote one folder's scripts at once took each other's half-written files away."""
+    out = tmp_path / "report"
+    with report.writing_pages(out):
+        assert (out / "assets" / "report.css").is_file()
+        second = threading.Thread(target=report.write_report, args=([], BOOK, out))
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
+        assert not (out / "index.html").exists()
+    second.join(60)
+    assert (out / "index.html").is_file()
+    waits = f"reproduce: another process writes in {out}: waiting for it\n"
+    assert capsys.readouterr().err == waits
 
 
 # a campaign

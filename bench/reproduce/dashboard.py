@@ -15,7 +15,7 @@ from bench.reproduce import bands, grouping
 from bench.reproduce.bands import Band, MeasuredRun
 from bench.reproduce.chosen_runs import find_runs
 from bench.reproduce.grouping import Group, Grouping
-from bench.reproduce.report import copy_assets, load_templates
+from bench.reproduce.report import load_templates, writing_pages
 from bench.reproduce.specs import Book, find_metric
 from bench.reproduce.statistics import Array
 from bench.runs.files import write_whole
@@ -139,16 +139,16 @@ def write_comparison(
     Single runs are in files beside it, which the page loads when it needs them.
     """
     found = compare(places, book, metric, where)
-    copy_assets(out)
-    for name in SCRIPTS:
-        source = importlib.resources.files("bench.reproduce") / "assets" / name
-        (out / "assets" / name).write_bytes(source.read_bytes())
-    files, size = write_single_runs(found, out / "assets")
-    data = page_data(found, book) | {"files": files, "atOnce": size <= LOADED_AT_ONCE}
-    page = load_templates().get_template("compare.html").render(
-        data=data, shared=shared_settings(found), root="", title=found.title
-    )  # fmt: skip
-    write_whole(out / "index.html", page)
+    with writing_pages(out):
+        for name in SCRIPTS:
+            source = importlib.resources.files("bench.reproduce") / "assets" / name
+            write_whole(out / "assets" / name, source.read_bytes())
+        files, size = write_single_runs(found, out / "assets")
+        data = page_data(found, book) | {"files": files, "atOnce": size <= LOADED_AT_ONCE}
+        page = load_templates().get_template("compare.html").render(
+            data=data, shared=shared_settings(found), root="", title=found.title
+        )  # fmt: skip
+        write_whole(out / "index.html", page)
     return out / "index.html", found
 
 

@@ -13,10 +13,11 @@ from bench.core.settings import BadSetting
 from bench.reproduce.schema import Budget, StrictModel, Variant
 from bench.reproduce.specs import Artifact, Metric
 from bench.reproduce.statistics import LEVEL, student_interval
+from bench.reproduce.svg import INK, PALE, head
 
 WIDTH, LEFT, TOP, LINE = 760, 270, 78, 30  # pixels; LINE: from one row to the next
 RIGHT = WIDTH - 30
-INK, PALE, MARK = "#1f2328", "#d0d7de", "#0072b2"
+MARK = "#0072b2"
 
 
 class Picture(StrictModel):
@@ -72,15 +73,7 @@ def draw(picture: Picture, metric: Metric, lines: list[Line]) -> str:
 
     height = TOP + LINE * len(lines) + 46
     bottom = TOP + LINE * len(lines) - 8
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="13" '
-        f'fill="{INK}">',
-        f"<title>{escape(picture.title)}</title>",
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="16" y="26" font-size="16" font-weight="bold">{escape(picture.title)}</text>',
-        *_legend(),
-    ]
+    parts = [*head(picture.title, WIDTH, height, title_letters=16), *_legend()]
     for tick in _ticks(low, high):
         x = f"{across(tick):.1f}"
         parts.append(f'<line x1="{x}" y1="{TOP - 14}" x2="{x}" y2="{bottom}" stroke="{PALE}"/>')

@@ -1,22 +1,17 @@
 """Replaces records, one process at a time, by ones that also have what was recorded meanwhile."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from rich.text import Text
-
 from bench.core.packages import results_of
+from bench.reproduce.locking import locked
 from bench.reproduce.places import RESULTS
 from bench.reproduce.recorded import read_replaced, refuse_loss
 from bench.reproduce.records import Record, make_record, write_record
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.standing import current_plan
-from bench.reproduce.terminal import err
-from bench.runs.lock import NO_LOCKS
 
 
 def record_runs(
@@ -49,27 +44,3 @@ def replaced(
     folder = results_of(artifact, results, RESULTS)
     with locked(folder) if folder.is_dir() else nullcontext():
         yield read_replaced(artifact, budget, results, force)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """A context in which no other process is in this context with the same folder; it is waited
-    for, with a line on standard error.
-
-    The kernel's lock (flock) is on the folder itself: there is no file that git would show or a
-    killed process would leave. On a network file system it holds for one machine.
-    """
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            err.print(Text(f"reproduce: another process records in {folder}: waiting for it"))
-            fcntl.flock(place, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            err.print(Text(f"reproduce: the file system of {folder} has no locks: record alone"))
-        yield
-    finally:
-        os.close(place)

@@ -7,6 +7,7 @@ import importlib.resources
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import get_context
@@ -30,6 +31,7 @@ from bench.reproduce import (
 from bench.reproduce import totals as counted
 from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.claims import VerdictWord
+from bench.reproduce.locking import locked
 from bench.reproduce.papers import Paper, paper_of
 from bench.reproduce.plan import Plan
 from bench.reproduce.points import format_override, points
@@ -107,15 +109,27 @@ def raise_powers(text: str) -> str:
     return Markup(latex.POWER.sub(r"<sup>\1\2</sup>", str(escape(text))))
 
 
+@contextmanager
+def writing_pages(out: Path) -> Iterator[None]:
+    """A context with a folder of pages, into which no other report or comparison writes meanwhile.
+
+    Style, scripts and plotly's script are in its assets then. Raises BadSetting for a folder that
+    cannot be made.
+    """
+    try:
+        (out / "assets").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadSetting(f"--out {out}: cannot write: {error.strerror}") from None
+    with locked(out):
+        copy_assets(out)
+        yield
+
+
 def copy_assets(out: Path) -> None:
-    """Copy style, scripts and plotly's script into `out`/assets; raises BadSetting."""
+    """Copy style, scripts and plotly's script into `out`/assets."""
     import plotly
 
     folder = out / "assets"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadSetting(f"--out {out}: cannot write: {error.strerror}") from None
     script = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
     write_whole(folder / "plotly.min.js", script.read_bytes())
     for name in ASSETS:
@@ -141,24 +155,30 @@ def write_report(
     name of their folders; an artifact of another one has no citation. waiting: artifacts that the
     index lists without a page.
     """
+    with writing_pages(out):
+        for entry in entries:
+            (out / entry.artifact.id.split("/")[0]).mkdir(parents=True, exist_ok=True)
+        write_index(entries, out, papers or {}, waiting)
+        figures = draw_pages(entries, book, out, papers or {})
+        document = latex.example_document([entry.artifact for entry in entries], figures)
+        write_whole(out / "example.tex", document)
+    return out / "index.html"
+
+
+def draw_pages(
+    entries: Sequence[ReportEntry], book: Book, out: Path, papers: Mapping[str, Paper]
+) -> list[tuple[str, str]]:
+    """Write the page of every entry, with a bar if there are several; gives the artifacts that have
+    a figure, each with the path of its first one below `out`, without a suffix."""
     from rich.progress import track
 
-    copy_assets(out)
-    known = papers or {}
-    for entry in entries:
-        folder = out / entry.artifact.id.split("/")[0]
-        folder.mkdir(parents=True, exist_ok=True)
-    write_index(entries, out, known, waiting)
-    write = partial(write_page, book=book, out=out, papers=known)
+    write = partial(write_page, book=book, out=out, papers=papers)
     quiet = len(entries) < 2 or not err.is_terminal
     firsts = track(
         write_pages(write, entries), "pages", len(entries), console=err, transient=True,
         disable=quiet,
     )  # fmt: skip
-    figures = [(entry.artifact.id, first) for entry, first in zip(entries, firsts) if first]
-    document = latex.example_document([entry.artifact for entry in entries], figures)
-    write_whole(out / "example.tex", document)
-    return out / "index.html"
+    return [(entry.artifact.id, first) for entry, first in zip(entries, firsts) if first]
 
 
 def write_pages(

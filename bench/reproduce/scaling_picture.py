@@ -11,11 +11,11 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.reproduce.speed import SpeedLine, SpeedRecord
+from bench.reproduce.svg import PALE, head
 
 ACROSS, WIDE, HIGH = 3, 250, 190  # panels in a row; pixels of a panel
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 26, 26  # a panel's margins
 HEAD = 58
-INK, PALE = "#1f2328", "#d0d7de"
 COLOURS = ("#0072b2", "#d55e00", "#6e7781")  # ours, a peer, the floor
 
 
@@ -46,14 +46,7 @@ def draw_scaling(record: SpeedRecord) -> str:
     names = list(dict.fromkeys(s.name for each in panels.values() for s in each))
     seconds = [t for each in panels.values() for s in each for _, t in s.points]
     low, high = math.log10(min(seconds)) - 0.1, math.log10(max(seconds)) + 0.1
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="11" '
-        f'fill="{INK}">',
-        f"<title>{escape(record.title)}</title>",
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="12" y="20" font-size="14" font-weight="bold">{escape(record.title)}</text>',
-    ]
+    parts = head(record.title, width, height, letters=11, title_letters=14, place=(12, 20))
     for k, name in enumerate(names):
         x = 12 + 130 * k
         parts.append(f'<circle cx="{x + 5}" cy="38" r="4" fill="{COLOURS[k % len(COLOURS)]}"/>')

@@ -10,9 +10,9 @@ from html import escape
 
 import numpy as np
 
-from bench.reproduce.front_picture import INK, PALE
 from bench.reproduce.league import scores
 from bench.reproduce.league.page import WORDS, Board
+from bench.reproduce.svg import PALE, head
 
 DRAWN = 8  # methods
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#000000")
@@ -38,12 +38,7 @@ def draw_profiles(board: Board) -> str:
     curves = scores.profile(board.work(unit), FACTORS.tolist())
     title = f"{board.track.title}: the share of problems solved within a factor of the least work"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="13" '
-        f'fill="{INK}">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="16" y="26" font-size="15" font-weight="bold">{escape(title)}</text>',
+        *head(title, WIDTH, HEIGHT),
         *grid(),
     ]
     for k, method in enumerate(best):
@@ -96,14 +91,7 @@ def draw_sensitivity(board: Board) -> str:
     def place_of(share: float) -> float:
         return 180 + (WIDTH - 220) * share / most
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="13" '
-        f'fill="{INK}">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="16" y="26" font-size="15" font-weight="bold">{escape(title)}</text>',
-    ]
+    parts = head(title, WIDTH, height)
     for k in range(5):
         x = f"{place_of(k * most / 4):.1f}"
         parts.append(f'<line x1="{x}" y1="{TOP - 14}" x2="{x}" y2="{bottom}" stroke="{PALE}"/>')
