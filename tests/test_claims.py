@@ -640,6 +640,8 @@ def test_at_target_takes_the_first_row_that_is_there() -> None:
     assert slopes.value_at_target(one, "step", "loss", 0.5) == 20
     assert slopes.value_at_target(one, "step", "loss", 0.45) == 30
     assert slopes.value_at_target(one, "step", "loss", 0.9) == 0
+    in_float32 = run(0, loss=[0.9, 0.10000000149])  # .1 in float32
+    assert slopes.value_at_target(in_float32, "step", "loss", 0.1) == 10
     assert math.isnan(slopes.value_at_target(one, "step", "loss", 0.1))
     assert math.isnan(slopes.value_at_target(one, "accuracy", "loss", 0.5))
     assert math.isnan(slopes.value_at_target(one, "step", "accuracy", 0.5))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.reproduce import claims, targets
@@ -106,6 +107,22 @@ def test_what_was_not_measured_is_not_known() -> None:
         assert costs(claim, "higher", other) == pytest.approx([NAN], nan_ok=True)
         found = costs({**FIRST, "gain": 0.5}, "higher", other)
         assert found == pytest.approx([NAN], nan_ok=True)
+
+
+@pytest.mark.parametrize("kind", [float, np.float32])
+def test_a_value_on_the_target_has_reached_it(kind: Any) -> None:
+    """From .5 to .892 the target is .8724, to which neither the sum in float64 nor that accuracy in
+    float32 comes exactly; of both the digits count that a record keeps."""
+    one = run(0, accuracy=[float(kind(value)) for value in (0.5, 0.8724, 0.892)])
+    assert costs({**FIRST, "gain": 0.95}, "higher", one) == [20]
+
+
+def test_a_count_has_all_its_digits() -> None:
+    one = run(0, accuracy=[0.1, 0.9])
+    one.history[1]["cpu_seconds"] = 12_345_678
+    assert costs({**FIRST, "value": 0.8}, "higher", one) == [12_345_678]
+    one.history[1]["cpu_seconds"] = 1.23456789
+    assert costs({**FIRST, "value": 0.8}, "higher", one) == [1.234568]
 
 
 def test_a_run_that_has_not_ended_sets_no_target() -> None:

@@ -103,6 +103,16 @@ def test_runs_that_are_not_like_the_newest_are_repeated(tmp_path: Path) -> None:
     assert timing.runs_to_repeat([new, kept]) == []
 
 
+def test_runs_that_are_like_the_newest_and_not_like_each_other_are_repeated(tmp_path: Path) -> None:
+    """Otherwise nothing would be made again, and the seed would stay left out."""
+    slow, fast, between = (
+        in_folder(tmp_path, age, pace) for age, pace in ((1, 1.9), (2, 1.0), (3, 1.3))
+    )
+    assert not timing.can_compare([slow, fast, between])
+    assert timing.runs_to_repeat([slow, fast, between]) == [slow]
+    assert timing.runs_to_repeat([recorded(1.9), fast, between]) == [recorded(1.9)]
+
+
 def test_what_worked_beside_runs_is_no_matter_for_their_speed(tmp_path: Path) -> None:
     busy = recorded(1.0, others=2.0)
     assert timing.runs_of_other_speed([recorded(1.2), busy]) == []

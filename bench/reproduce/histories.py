@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 
 from bench.core.settings import BadSetting
 from bench.reproduce.book import format_path
-from bench.reproduce.plan import PlannedRow, Run, metric_value
+from bench.reproduce.plan import PlannedRow, Run, is_count, kept_value, metric_value
 from bench.reproduce.specs import Spec
 from bench.reproduce.statements import part_sources
 from bench.runs.files import check_text, is_number, read_small, sync_folder, write_whole
 
-DIGITS = 7  # of a number that is kept
 MOST_PACKED, MOST_BYTES = 20_000_000, 50_000_000  # of a file, packed and unpacked
 MOST_ROWS = 200  # of a run of whose way no claim tells
 PATH_ROWS = 1001  # of a run whose path is drawn, so that a spiral is round
@@ -103,9 +102,7 @@ def round_value(value: float | None) -> float | str | None:
         return ABSENT
     if not math.isfinite(value):
         return None
-    if value.is_integer() and abs(value) < 2**53:  # a count
-        return int(value)
-    return float(f"{value:.{DIGITS}g}")
+    return int(value) if is_count(value) else kept_value(value)
 
 
 def history_rows(kept: Mapping[str, Column]) -> list[dict[str, Any]]:

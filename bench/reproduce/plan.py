@@ -20,6 +20,7 @@ from bench.runs.folder import RunFolder
 if TYPE_CHECKING:
     pass
 
+DIGITS = 7  # of a number of a history that a record keeps
 OTHERS = 0.25  # cores that other work may keep busy, on average, beside an undisturbed run
 LARGEST = 1e150  # a value that is larger has no variance in floats, and counts as not finite
 TIMES = ("seconds", "cpu_seconds")  # metrics that every row of a history has
@@ -157,6 +158,20 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
         return 0.0 if metric.startswith(("calls/", "samples/")) else None
     value = row[metric]
     return float(value) if value is not None and abs(value) <= LARGEST else float("inf")
+
+
+def kept_value(value: float) -> float:
+    """A value of a history with the digits that a record keeps of it: all of a count.
+
+    Who judges histories takes these values: a value that lies on a target, such as an accuracy in
+    float32, would otherwise be above it in the run's folder and below it in the record.
+    """
+    return value if is_count(value) else float(f"{value:.{DIGITS}g}")
+
+
+def is_count(value: float) -> bool:
+    """Whether a value is a whole number that a float holds exactly, which a record keeps whole."""
+    return value.is_integer() and abs(value) < 2**53
 
 
 @dataclass(frozen=True)

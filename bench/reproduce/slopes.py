@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bench.reproduce import statistics
 from bench.reproduce.claim_kinds import Slope
-from bench.reproduce.plan import Run, metric_value
+from bench.reproduce.plan import Run, kept_value, metric_value
 from bench.reproduce.specs import format_number
 
 RunsOfRows = Mapping[str, Sequence[Run]]  # row -> its runs, one for each seed; may be empty
@@ -78,7 +78,7 @@ def value_at_target(run: Run, metric: str, until: str, target: float) -> float:
     """The metric's value where the metric `until` is first at most `target`; nan if it never is."""
     for row in run.history:
         reached = metric_value(row, until)
-        if reached is not None and reached <= target:
+        if reached is not None and kept_value(reached) <= target:
             found = metric_value(row, metric)
             return math.nan if found is None else found
     return math.nan

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from bench.reproduce import statistics
 from bench.reproduce.claim_kinds import First
-from bench.reproduce.plan import Run, metric_value
+from bench.reproduce.plan import Run, kept_value, metric_value
 from bench.reproduce.specs import format_number
 
 Better = Literal["higher", "lower", "neither"]  # which values of a metric are good
@@ -95,17 +95,18 @@ def target_of(runs: Sequence[Run], claim: First, upward: bool) -> float:
     if not ends:
         return math.nan
     start, end = (min(starts), max(ends)) if upward else (max(starts), min(ends))
-    return start + claim.gain * (end - start)
+    return kept_value(start + claim.gain * (end - start))
 
 
 def measured_pairs(run: Run, claim: First) -> list[tuple[float, float]]:
     """The claim's metric and what had been spent, at every measurement that has both.
 
-    A value of the metric that is not finite is left out, because it is no progress.
+    A value of the metric that is not finite is left out, because it is no progress. The others have
+    the digits that a record keeps.
     """
     rows = [(metric_value(row, claim.metric), metric_value(row, claim.on)) for row in run.history]
     pairs = [(m, spent) for m, spent in rows if m is not None and spent is not None]
-    return [(m, spent) for m, spent in pairs if math.isfinite(m)]
+    return [(kept_value(m), kept_value(spent)) for m, spent in pairs if math.isfinite(m)]
 
 
 def difference_of_logs(a: float, b: float) -> float:

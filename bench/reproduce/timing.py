@@ -132,15 +132,19 @@ def runs_to_repeat(some: Sequence[Run]) -> list[Run]:
 def runs_of_other_speed(some: Sequence[Run]) -> list[Run]:
     """Those of one seed's ended runs that have to be made again for all to be of one speed.
 
-    Where machines differ, the newest run that has a folder stands for the machine in use, and the
-    runs that are not like it are made again. A command that goes on after an interrupt therefore
-    keeps what it has made. Where no run has a folder, all are made.
+    The newest run that has a folder stands for the machine in use. From it to the oldest, and to
+    those without a folder, runs that are of one speed with all before them stay, and the others are
+    made again. A command that goes on after an interrupt therefore keeps what it has made. Where no
+    run has a folder, all are made.
     """
     if have_one_speed(some):
         return []
-    here = [run for run in some if run.recorded is None]
-    newest = max(here, key=end_time, default=None)
-    return [run for run in some if newest is None or not have_one_speed([newest, run])]
+    here = sorted((run for run in some if run.recorded is None), key=end_time, reverse=True)
+    stay: list[Run] = []
+    for run in [*here, *(run for run in some if run.recorded is not None)]:
+        if here and have_one_speed([*stay, run]):
+            stay.append(run)
+    return [run for run in some if run not in stay]
 
 
 def end_time(run: Run) -> int:
