@@ -151,13 +151,14 @@ def errors_sentence(found: Iterable[Finding]) -> str:
         return ""
     standing = statistics.discoveries([p for _, p, _ in tested])
     wrong = statistics.RATE * sum(looks for _, _, looks in tested)
-    again = sum(len(entry.record.looks) > 1 for entry in listed)
+    again = sum(judged_again(entry) for entry in listed)
     decided = [(verdict, looks) for verdict, _, looks in tested if verdict.word in DECIDED]
     shared = sum(not is_weak(verdict, looks) for verdict, looks in decided)
     verdicts = len(decided)
     added = (
-        f" Seeds were added to {again} of the records after their claims had been judged, and each "
-        "judgement may err; with the level divided among a record's judgements (Bonferroni) "
+        f" To {again} of the records seeds were added, or runs were made again, after claims had "
+        "been judged, and each judgement may err; with the level divided among a record's "
+        "judgements (Bonferroni) "
         f"{shared} verdicts stand, and the others are marked with {WEAK}."
     )
     return (
@@ -165,6 +166,12 @@ def errors_sentence(found: Iterable[Finding]) -> str:
         f"are expected to be wrong.{added if again else ''} At a false discovery rate of 5% "
         f"(Benjamini and Hochberg) {standing} verdicts stand together."
     )
+
+
+def judged_again(entry: Finding) -> bool:
+    """Whether a claim of the record has been judged more than once."""
+    claims = ((key, claim) for group in entry.verdicts.values() for key, claim in group.items())
+    return any(looks_at(entry, key, [claim]) > 1 for key, claim in claims)
 
 
 def is_weak(verdict: Verdict, looks: int) -> bool:
