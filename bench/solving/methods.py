@@ -143,7 +143,8 @@ def rule_with(keys: Iterable[str], own: Mapping[str, Any]) -> dict[str, Any]:
     with own_configurations() as configurations:
         names = configurations.get_group_options("descent")
         found = compose(overrides=[f"+descent@{name}={name}" for name in names])
-    rules: dict[str, Any] = {str(n): OmegaConf.to_container(found[n]) for n in names}
+    plain: Any = {str(name): OmegaConf.to_container(found[name]) for name in names}
+    rules: dict[str, dict[str, Any]] = plain
     for rule in rules.values():
         if wanted <= rule.keys():
             kept = {key: own[key] for key in rule.keys() & own.keys() - {"_target_"}}
