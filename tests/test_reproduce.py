@@ -434,8 +434,9 @@ def test_with_wandb_an_artifacts_runs_are_one_group(
         (["list", "--specs", "nowhere"], "--specs nowhere: there is no such folder"),
         *(
             ([*command, "--results", "nowhere"], "--results nowhere: there is no such folder")
-            for command in (["list"], ["check"], ["todo"], ["rejudge"], ["league", "report"])
+            for command in (["rejudge"], ["league", "report"])
         ),
+        (["list", "--results", __file__], "test_reproduce.py: this is no folder"),
         (["data", "mnist"], "mnist: no such data set; there is MNIST"),
         (["check", "mine/toy", "--against-record"], "mine/toy: there is no such record"),
     ],

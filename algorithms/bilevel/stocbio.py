@@ -129,4 +129,5 @@ def stocbio(
 
 def _parts(draw: Draw, side: Literal["upper", "lower"], size: int | None) -> Blocks:
     """All the data of this side in parts of at most `size` samples; size None: in one part."""
-    return draw.blocks(side, math.ceil(draw.blocks(side, 1).n / size) if size else 1)
+    n = draw.blocks(side, 1).n
+    return draw.blocks(side, min(n, n // size + 1) if size else 1)

@@ -11,7 +11,7 @@ from bench.core.settings import BadSetting
 from bench.reproduce import todo as undecided
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.making import make_runs, time_limit
-from bench.reproduce.options import FAILED, OK, RUNS, Ids, KnownResults, Results, Runs, Specs
+from bench.reproduce.options import FAILED, OK, RUNS, Ids, Results, Runs, Specs
 from bench.reproduce.places import RESULTS
 from bench.reproduce.run_names import Names
 from bench.reproduce.specs import Book
@@ -30,7 +30,7 @@ LEGEND = (
 
 
 def todo(
-    ids: Ids = None, runs: Runs = RUNS, results: KnownResults = RESULTS, specs: Specs = None
+    ids: Ids = None, runs: Runs = RUNS, results: Results = RESULTS, specs: Specs = None
 ) -> None:
     """List what is not decided, with the runs or seeds that would decide it; the cheapest first."""
     lacking, open_ones = what_is_left(ids or [], load_book(specs), runs.expanduser(), results)

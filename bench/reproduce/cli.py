@@ -28,7 +28,6 @@ from bench.reproduce.options import (
     RUNS,
     UNJUDGED,
     Ids,
-    KnownResults,
     MaybeBudget,
     MaybeVariant,
     Results,
@@ -82,7 +81,7 @@ def list_(
         bool, typer.Option("--costs", help="instead: what a step of each row's method calls")
     ] = False,
     runs: Runs = RUNS,
-    results: KnownResults = RESULTS,
+    results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
     """List all artifacts: budgets, cost, what is done, how their recorded claims stand.
@@ -120,7 +119,7 @@ def check(
         typer.Option("--against-record", help="whether verdicts and values are the recorded ones"),
     ] = False,
     runs: Runs = RUNS,
-    results: KnownResults = RESULTS,
+    results: Results = RESULTS,
     specs: Specs = None,
 ) -> None:
     """Judge the claims: exit code 0 if all that can be judged hold, 1 if one fails, 3 if none can.

@@ -50,6 +50,13 @@ Ids = Annotated[
 ]
 
 
+def possible_folder(results: Path) -> Path:
+    """This folder of records, which may have none yet; raises BadSetting if it is a file."""
+    if results.exists() and not results.is_dir():
+        raise BadSetting(f"--results {results}: this is no folder")
+    return results
+
+
 def known_folder(results: Path) -> Path:
     """This folder of records; raises BadSetting if it is not there, unless it is the default."""
     if results != RESULTS and not results.is_dir():
@@ -59,7 +66,9 @@ def known_folder(results: Path) -> Path:
 
 Runs = Annotated[Path, typer.Option(help="where run folders are", envvar="BENCH_RUNS")]
 Specs = Annotated[Path | None, typer.Option(help="another folder of specs", envvar="BENCH_SPECS")]
-Results = Annotated[Path, typer.Option(help="where records are, and then in the package")]
+Results = Annotated[
+    Path, typer.Option(help="where records are, and then in the package", callback=possible_folder)
+]
 KnownResults = Annotated[  # of commands that need records
     Path, typer.Option(help="where records are, and then in the package", callback=known_folder)
 ]

@@ -125,8 +125,8 @@ def test_a_batch_of_proposition_3_is_never_empty() -> None:
 
 
 def parts(rows: Tensor, size: int | None) -> list[Tensor]:
-    """Parts of at most so many rows: as few of them as there can be, and as equal."""
-    n, many = len(rows), 1 if size is None else -(-len(rows) // size)
+    """Parts of "about" so many rows: n // size + 1 of them, as equal as can be, none empty."""
+    n, many = len(rows), 1 if size is None else min(len(rows), len(rows) // size + 1)
     return [rows[n * b // many : n * (b + 1) // many] for b in range(many)]
 
 
