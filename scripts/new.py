@@ -15,7 +15,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
-from importlib.util import find_spec
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple, NoReturn
@@ -53,12 +53,19 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+def folder(text: str) -> Path:
+    """The folder that is written so; raises ArgumentTypeError for an empty text."""
+    if not text:
+        raise argparse.ArgumentTypeError("write the folder of the package, such as ../my-lab")
+    return Path(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Write the files, and print what to do next; gives the exit code."""
     parser = Parser(prog="new", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--package", metavar="DIR", type=Path, help="a package of your own")
+    parser.add_argument("--package", metavar="DIR", type=folder, help="a package of your own")
     given = parser.parse_args(arguments)
     try:
         check_name(given.kind, given.name)
@@ -115,13 +122,10 @@ def place_outside(project: Path, name: str) -> tuple[Place, dict[Path, str]]:
         if code is None:
             raise Refused(f"{about} lists {package}: make the folder {folders[0]} first")
         return Place(project, code, code / "conf", f"{package}.{name}"), {}
-    if project == Path():
-        raise Refused("--package: write the folder of the package, such as ../my_methods")
     package = re.sub(r"[-.\s]", "_", project.resolve().name)
     if not package.isidentifier() or keyword.iskeyword(package) or package != package.lower():
         raise Refused(f"--package {project}: the folder's name is no name of a package: rename it")
-    taken = package in TAKEN or package in sys.stdlib_module_names or find_spec(package) is not None
-    if taken:
+    if package in {*TAKEN, *sys.stdlib_module_names, *packages_distributions()}:
         raise Refused(f"--package {project}: there is a package {package} already: rename it")
     code = project / "src" / package
     words = {"PACKAGE": package, "PROJECT": package.replace("_", "-"), "GROUP": GROUP}

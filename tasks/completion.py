@@ -23,7 +23,7 @@ from tasks.common.rows import row_batches, row_data
 from tasks.common.stationarity import spectrum, stationarity
 
 MOST = 1e30  # of an entry, so that float32 still has it
-# bytes of a matrix, of which a step holds several: the iterate, its gradient, and what both give
+# the most bytes that the matrix may have, as a step holds its gradient and other matrices beside it
 MATRIX = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
 
 

@@ -8,10 +8,11 @@ The method minimises f + <nu, g_y> + (gamma / 2) |g_y|^2 over x and y, with lamb
 
 Whenever the tolerance is met, BOME's released code multiplies both learning rates by .9 and makes
 new optimisers. Here the directions are multiplied instead, before the rule of descent takes them,
-and the memories begin anew. For plain descent and for momentum that is the same; Adam cancels the
-factor in x, and a clamp undoes it in the coordinates that it cuts. The new optimisers of
-hpo/l2reg.py have no momentum in y and .9 in x, whatever the first ones had (lines 469 and 470);
-here, as in hpo/data_cleaning.py, the momenta stay as they are set.
+and the memories begin anew, which gives a falling step its first size again. For plain descent and
+for momentum the two are the same; Adam cancels the factor in x, and a clamp undoes it in the
+coordinates that it cuts. The new optimisers of hpo/l2reg.py have no momentum in y and .9 in x,
+whatever the first ones had (lines 469 and 470); here, as in hpo/data_cleaning.py, the momenta stay
+as they are set.
 """
 
 from typing import Any, Literal, NamedTuple

@@ -57,9 +57,9 @@ def ctn(
     of the episodic memory join a batch. temperature: the softmax's, for the remembered answers.
     past: which tasks are replayed in task t: those "before" it, as in the papers and the released
     code, or "all" so far, as in that code's first form (commit 6da5911), where the samples of t
-    have no answers yet. Raises BadSetting in `init` on a
-    task without a controller, or with batches of one image, and in the first step for a method
-    that cuts all the data into blocks or comes back to past batches.
+    have no answers yet. Raises BadSetting in `init` on a task without a controller, or with batches
+    of one image, and in the first step for a method that cuts all the data into blocks or comes
+    back to past batches.
     """
 
     def init(x: Tensor, y: Tensor, stream: Stream) -> State:

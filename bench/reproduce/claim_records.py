@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bench.reproduce.claims import ClaimPart, Verdict
 
-SAME = 1e-6  # values this close, absolutely or in their own size, are those of an earlier judgement
+SAME = 1e-6  # values that differ by less, or by less of their size, are of the same runs
 
 
 class ClaimRecord(BaseModel):
@@ -40,8 +40,8 @@ def judged_with(verdict: Verdict) -> list[int]:
 def with_numbers(found: Verdicts, before: Mapping[str, Mapping[str, ClaimRecord]]) -> Verdicts:
     """These claims, each with the numbers of values of its judgements, those of `before` included.
 
-    Other values are another judgement, though they be as many. One value decides nothing, and a
-    claim whose verdict is withheld is not judged.
+    A judgement of other values is another one, even if they are as many. One value decides nothing,
+    and a claim whose verdict is withheld is not judged.
     """
 
     def numbers(variant: str, key: str, claim: ClaimRecord) -> list[int]:

@@ -189,7 +189,7 @@ def claim_p(results: Sequence[statistics.Judgement]) -> float | None:
 
 
 def sureness(pair: tuple[ClaimPart, statistics.Judgement]) -> tuple[float, float]:
-    """How sure it is that a part holds: first by its interval, then by its p-value."""
+    """How surely a part holds: by its interval, and among equal ones by its p-value."""
     part, result = pair
     p = 1.0 if result.p_inside is None else result.p_inside
     return margin_inside(part, result), -p

@@ -142,10 +142,10 @@ def judge_values(
 
     The test is Student's. The sign test takes its place where Student's would be wrong: if a value
     is not finite, which is a run that diverged or a cost that was never reached; if all values are
-    the same but for rounding, theirs or the bounds'; and with `median`. It judges the median, and
-    decides nothing with fewer than `FEWEST_SIGNS` values. A value that is nan, such as the order of
-    two runs that both missed the target, speaks for no answer. Fewer than two values decide
-    nothing.
+    the same but for rounding, that of the bounds included; and with `median`. It judges the median,
+    and decides nothing with fewer than `FEWEST_SIGNS` values. A value that is nan, such as the
+    order of two runs that both missed the target, speaks for no answer. Fewer than two values
+    decide nothing.
 
     of: the number of statements that the claim is made of. One of many statements fails only at
     the level divided by their number (Bonferroni); for all of them to hold no correction is needed.

@@ -102,15 +102,15 @@ def remark(row: RowRecord, spec: Spec) -> str:
     missing = row.status.count("missing")
     if missing or (not row.status and not row.pending):
         notes.append(f"{missing or 'all'} runs missing")
+    points = recorded_points(row.tries)
     if row.chosen and row.tried > 1:
         settings = settings_phrase(row.chosen)
-        lost = sum(p.status not in ("done", "missing") for p in recorded_points(row.tries))
+        lost = sum(p.status not in ("done", "missing") for p in points)
         seeds = len(row.tries) // row.tried
         each = f" at {seeds} seeds" if seeds > 1 else ""
         diverged = f", {lost} diverged" if lost else ""
         notes.append(f"{settings} of {row.tried} points{each}{diverged}")
-    equal = equal_points(recorded_points(row.tries), row.chosen)
-    if equal:
+    if equal := equal_points(points, row.chosen):
         others = "; ".join(settings_phrase(point, row.chosen) for point in equal)
         notes.append(f"AS GOOD, but later in the grid: {others}")
     notes += [f"AT AN EDGE: {edge}" for edge in row_edges(row, spec)]

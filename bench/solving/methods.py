@@ -114,7 +114,9 @@ def filled(node: Any, given: Mapping[str, Any], steps: int) -> dict[str, Any]:
             kind = type(value).__name__
             raise BadSetting(f"{key}: {kind} is no setting; write a number or a text")
         stem = key.removesuffix("_rule")
-        word, key = key, stem if isinstance(plain.get(stem), dict) else key
+        word = key
+        if isinstance(plain.get(stem), dict):
+            key = stem
         if key in named:
             raise BadSetting(f"{word}: {named[key]} gives the same rule; write one of the two")
         named[key] = word
