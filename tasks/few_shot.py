@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor
 
-from bench.core.draw import generator
+from bench.core.draw import bring, generator
 from bench.core.settings import BadSetting, Count, NonNegative, Positive
 from bench.core.task import (
     Batch,
@@ -130,7 +130,8 @@ def few_shot(
         return bound * (2 * uniform - 1)
 
     def own_heads(part: str, numbers: Sequence[int]) -> Tensor:
-        return torch.stack([draw_head(part, n) for n in numbers]).to(x_0)
+        drawn = torch.stack([draw_head(part, n) for n in numbers])
+        return bring(drawn.to(context.dtype), context.device)
 
     head = draw_head() if begin != "zero" else torch.zeros_like(draw_head())
     x_0 = torch.cat([net.init(generator("network", context.seed)), head])

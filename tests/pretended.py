@@ -23,6 +23,7 @@ INDEXED = {"index", "index_put", "index_put_", "_unsafe_index"}  # by numbers th
 # where a number of the host, as a tensor of shape [], is none of the operands that a GPU takes
 STRICT = {"cat", "stack", "mm", "addmm", "bmm", "mv", "dot"}
 Arguments = tuple[Any, ...]
+blocking: list[str] = []  # the copies so far between the host and the device that a GPU waits for
 
 
 class There(Tensor):
@@ -76,6 +77,8 @@ def on_the_device(
     held_args, held = tree_map_only(There, _held, (args, dict(kwargs)))
     if device is not None:
         held["device"] = torch.device("cpu")
+        if name == "_to_copy" and (device == STAND_IN) != there and not kwargs.get("non_blocking"):
+            blocking.append(f"{name} to {'the device' if device == STAND_IN else 'the host'}")
     found = func(*held_args, **held)
     if (device is not None and device != STAND_IN) or (name == "copy_" and found is args[0]):
         return found  # the host's

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,71 @@ def test_archives_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert carried == {"05", "06"}  # the room is for all files together
     assert len(list(out.iterdir())) <= state.MOST_FILES
     assert progress(runs / "a/c/07") == 0.7
+
+
+def test_lanes_go_back_from_one_step_all_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go on together only from the same step; what there is no room for is another time's."""
+    monkeypatch.setattr(state, "MOST_BYTES", 10_000)
+    runs, out, made = tmp_path / "runs", tmp_path / "out", saver(tmp_path)
+    monkeypatch.setattr(state, "MOST_IN_ALL", 20_000)
+    names_of = {"a": [f"a{k}" for k in range(3)], "b": [f"b{k}" for k in range(3)]}
+    for row, steps in (("a", 5), ("b", 4)):
+        for k, name in enumerate(names_of[row]):
+            folder = going(runs, f"t/m/{name}", steps + k, 2800)
+            (folder / "environment.json").write_text(json.dumps({"lanes": names_of[row]}))
+    going(runs, "t/m/c0", 3, 500)
+
+    def carried() -> list[set[str]]:
+        files = sorted(out.glob("going-*"))
+        return [{name.split("/")[3] for name in names(file)} for file in files]
+
+    made.save()
+    assert carried() == [{"a0", "a1", "a2"}, {"b0", "b1", "b2", "c0"}]
+    monkeypatch.setattr(state, "MOST_IN_ALL", 14_000)
+    made.save()
+    assert carried() == [{"a0", "a1", "a2", "c0"}]
+    monkeypatch.setattr(state, "MOST_BYTES", 8_000)  # a group that is too large for a file
+    made.save()
+    assert carried() == [{"a2", "a1"}, {"a0", "b2", "c0"}]
+
+
+def test_all_is_read_before_anything_is_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that saves a checkpoint meanwhile has its earlier one beside those of other lanes."""
+    runs, before = tmp_path / "runs", {}
+    for k in range(3):
+        before[k] = going(runs, f"t/m/a{k}", 5).joinpath("checkpoint.pt").read_bytes()
+    plain = tarfile.open
+
+    def later(*given: Any, **more: Any) -> Any:
+        for k in range(3):
+            (runs / f"t/m/a{k}/checkpoint.pt").write_bytes(b"a later step")
+        return plain(*given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile, "open", later)
+        saver(tmp_path).save()
+    collect(tmp_path / "out", places(tmp_path / "home"))
+    home = tmp_path / "home/runs"
+    assert {k: (home / f"t/m/a{k}/checkpoint.pt").read_bytes() for k in range(3)} == before
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_of_as_many_rows_the_later_checkpoint_is_kept(later: bool, tmp_path: Path) -> None:
+    """A slice may end before a run's next row, as table 2 writes one every 250 steps."""
+    there, here = (going(tmp_path / root, "a/b/01", 4) for root in ("runs", "home/runs"))
+    os.utime(here / "checkpoint.pt", (1_000, 1_000))
+    os.utime(there / "checkpoint.pt", (2_000, 2_000) if later else (1_000, 1_000))
+    kept = (here / "checkpoint.pt").read_bytes()
+    new = (there / "checkpoint.pt").read_bytes()
+    saver(tmp_path).save()
+    for _ in range(2):  # what was put there knows when it was made
+        counts = collect(tmp_path / "out", places(tmp_path / "home"))
+        assert (here / "checkpoint.pt").read_bytes() == (new if later else kept)
+    assert counts["going"] == 0
 
 
 def test_runs_that_have_ended_go_before_those_that_go_on(

@@ -18,6 +18,7 @@ from bench.compiled.calls import Captured
 from bench.core.loop import advance, first
 from bench.core.task import Context
 from bench.reproduce import speed
+from bench.runs import stop
 from scripts.gpu import listed, sharing, work
 from tasks.quadratic import quadratic
 from tests import planned
@@ -167,14 +168,14 @@ def test_what_raised_at_a_capture_is_tried_once_in_a_call(
     [
         ([0], True, work.DONE), ([76, 76, 0], True, work.DONE), ([75], True, work.MORE),
         ([0], False, work.MORE), ([1], False, work.FAILED), ([2], True, work.REFUSED),
-        ([-9], True, work.MORE),
+        ([-9, 0], True, work.DONE), ([-6] * (work.FAULTS + 1), True, work.MORE),
     ],
 )  # fmt: skip
 def test_checks_go_beside_the_artifacts_and_before_what_is_timed(
     ends: list[int], artifact: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process of the checks, which ends with these codes, is begun anew where a capture has
-    failed in it."""
+    failed in it, or a fault has ended it."""
     left, order = list(ends), list[str]()
 
     def command(self: work.Beside) -> list[str]:
@@ -452,3 +453,59 @@ def test_checks_from_before_answers_were_replayed_are_made_again() -> None:
     assert work.is_to_make({"settings": ["b"], "agrees": True, "replayed": True}, ["a"])
     assert not work.is_to_make({"settings": ["a"], "agrees": True, "replayed": True}, ["a"])
     assert not work.is_to_make({"settings": ["a"], "skipped": "no package"}, ["a"])
+
+
+def test_what_another_device_has_said_is_made_again_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial on a CPU is no check of a GPU; nor does a CPU write over a GPU's."""
+    entry = {"settings": ["a"], "agrees": True, "replayed": True}
+    for old, gpu, to_make in (
+        ("A", "A", False), ("A", "B", True), (None, "A", True), ("A", None, False),
+    ):  # fmt: skip
+        assert work.is_to_make(entry | {"gpu": old}, ["a"], gpu) is to_make
+    cpu, gpu_here, file = torch.device("cpu"), torch.device("cuda"), tmp_path / "lanes.json"
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "A")
+    assert not work.is_made(file, cpu)
+    for record, there in (
+        ({"environment": {"gpu": "A"}}, True), ({"environment": {"gpu": None}}, False),
+        ({"hardware": ["A"]}, True), ({"hardware": ["some CPU"]}, False),
+    ):  # fmt: skip
+        file.write_text(json.dumps(record))
+        assert work.is_made(file, gpu_here) is there
+        assert work.is_made(file, cpu)
+
+
+def test_an_entry_that_ends_its_process_is_known_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried once in a call, and the entries after it are made; one at which the call was told
+    to stop is as it was."""
+    device, wanted = torch.device("cpu"), {"one": ["1"], "two": ["2"]}
+    settings = work.Settings(
+        device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3, "this call"
+    )
+    monkeypatch.setattr(work, "settle", lambda device, threads: None)
+    monkeypatch.setattr(work, "wanted", lambda name, s: wanted)
+    tried, at_the_fault = list[str](), dict[str, bytes]()
+
+    def hold(overrides: list[str], s: work.Settings) -> dict[str, object]:
+        tried.append(overrides[0])
+        if overrides == ["1"]:
+            at_the_fault["file"] = work.check_file("tasks", s).read_bytes()
+            raise stop.Preempted(15)
+        return {"settings": overrides, "agrees": True, "replayed": {}}
+
+    monkeypatch.setattr(work, "hold_against_cpu", hold)
+    with pytest.raises(stop.Preempted):
+        work.check("tasks").work(settings)
+    assert work.entries("tasks", settings) == {}
+    work.check_file("tasks", settings).write_bytes(at_the_fault["file"])
+    assert work.entries("tasks", settings)["one"]["raised"] == work.ENDED
+    with pytest.raises(work.Failed, match=r"differ from the CPU, see .*: one$"):
+        work.check("tasks").work(settings)
+    assert tried == ["1", "2"]
+    assert list(work.entries("tasks", settings)) == ["one", "two"]
+    with pytest.raises(stop.Preempted):
+        work.check("tasks").work(settings._replace(call="another call"))
+    assert tried == ["1", "2", "1"]

@@ -298,7 +298,8 @@ def test_times_of_recording_are_none_of_the_steps(stand: type[Stand], configs: C
 
 
 def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs) -> None:
-    """Stopped at step 7, they go on together; one that is at another step goes on alone."""
+    """Stopped at step 7, they go on together; one that is at its start goes on as a run alone, and
+    its seconds are its own."""
 
     def stopping(step: int) -> None:
         if step == 7:
@@ -306,19 +307,19 @@ def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs
 
     ours, whole = configs(0.1, 0.05, 0.3), configs(0.1, 0.05, 0.3, root="whole")
     stand.breaks = stopping
-    for group in (ours[:2], ours[2:]):
-        with pytest.raises(stop.Preempted):
-            performed(group)
-    for config in ours:
+    with pytest.raises(stop.Preempted):
+        performed(ours[:2])
+    for config in ours[:2]:
         status = launch.place(config).status_note()
         assert (status["status"], status["step"]) == ("preempted", 7)
         assert status["reason"] == "stopped by SIGTERM"
         assert checkpoint_of(config)["step"] == 7
-    launch.place(ours[2]).checkpoint.unlink()  # that one starts again
     stand.breaks = lambda step: None
     stand.made.clear()
     assert performed(ours) == [(k, "", "") for k in range(3)]
-    assert [(len(side.lanes), side.calls[0]) for side in stand.made] == [(2, (7, 1)), (1, (0, 1))]
+    assert [(len(side.lanes), side.calls[0]) for side in stand.made] == [(2, (7, 1))]
+    lanes_of = [launch.place(config).environment()["lanes"] for config in ours]
+    assert [len(names) for names in lanes_of] == [2, 2, 0]
     performed(whole)
     for one, other in zip(ours, whole, strict=True):
         assert without_times(one) == without_times(other)
@@ -446,8 +447,8 @@ def test_lanes_that_become_too_large_are_halved_without_those_that_have_ended(
     ours = configs()
     assert performed(ours) == [(k, "", "") for k in range(4)]
     own = [[lane.chosen.get("outer_lr") for lane in side.lanes] for side in stand.made]
-    assert own == [list(RATES), [0.1, 0.05], [None], [None]]
-    assert [side.calls[0][0] for side in stand.made if side.calls] == [0, 10, 10, 10]  # checkpoints
+    assert own == [list(RATES), [0.1, 0.05]]  # a half of one is a run alone
+    assert [side.calls[0][0] for side in stand.made if side.calls] == [0, 10]  # checkpoints
     assert [rows(config)[-1]["step"] for config in ours] == [10, 20, 5, 20]
 
 
@@ -532,7 +533,7 @@ def test_some_are_made_while_others_cannot_be(stand: type[Stand], configs: Confi
     assert [(k, status) for k, status, _ in said] == [(0, "busy"), (1, ""), (2, "refused"), (3, "")]
     assert "is being written by process" in said[0][2]
     assert said[2][2].startswith("run.seconds=1.0: lanes share their time")
-    assert [[lane.chosen for lane in side.lanes] for side in stand.made] == [[{}]]
+    assert stand.made == []  # what is left is one run
     assert summary(ours[3])["status"] == "done"
     assert not launch.place(ours[2]).path.exists()
 
@@ -572,7 +573,7 @@ def test_lanes_that_are_too_large_are_halved(stand: type[Stand], configs: Config
     assert performed(ours) == [(k, "", "") for k in range(5)]
     begun = [side for side in stand.made if side.calls and side.calls[0] == (0, 1)]
     groups = [[lane.chosen.get("outer_lr") for lane in side.lanes] for side in begun]
-    assert groups == [[0.1, 0.2], [None], [0.05, 0.25]]
+    assert groups == [[0.1, 0.2], [0.05, 0.25]]
     assert all(len(rows(config)) > 1 for config in ours)
 
 
@@ -659,8 +660,8 @@ def test_halves_whose_data_are_apart_lose_nobody(
         config["seed"] = seed
     monkeypatch.setattr(lanes, "build", asking)
     assert performed(ours) == [(k, "", "") for k in range(4)]
-    groups = [[lane.seed for lane in side.lanes] for side in stand.made if side.calls]
-    assert groups == [[0], [1], [0], [1]]
+    assert not any(side.calls for side in stand.made)  # each goes on as a run alone
+    assert [launch.place(config).environment()["lanes"] for config in ours] == [[]] * 4
 
 
 def test_what_is_no_graph_is_refused_with_its_reason(stand: type[Stand], configs: Configs) -> None:

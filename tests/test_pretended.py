@@ -24,7 +24,7 @@ from bench.runs.history import read_rows
 from scripts.gpu import counting
 from scripts.gpu.work import pairs
 from tests.composed import composed
-from tests.pretended import DEVICE, pretended
+from tests.pretended import DEVICE, blocking, pretended
 
 STEPS = 2
 LANES = 2
@@ -125,6 +125,25 @@ def test_lanes_that_share_their_passes_are_there_too(case: str) -> None:
                 assert s.state.x.device == s.state.y.device == DEVICE
 
 
+COPYING = {
+    label: settings
+    for label, settings in counting.rows("stocbio/fig2_fc100")
+    if label in ("code FO-ITD-BiO", "paper MAML")
+}
+
+
+@pytest.mark.parametrize("case", COPYING)
+def test_a_step_of_drawn_numbers_makes_no_copy_that_waits(case: str) -> None:
+    """tests/test_waits.py, on the CPU, cannot tell a copy `to` another tensor's device."""
+    with pretended() as device, torch.no_grad():
+        lane = made(COPYING[case], device)
+        at = first(lane.task, lane.algorithm, lane.seed)
+        blocking.clear()
+        for _ in range(STEPS):
+            at = advance(lane.task, lane.algorithm, lane.seed, at)
+    assert blocking == []
+
+
 REFUSED = {
     "a sum": lambda there, here: there + here,
     "a product": lambda there, here: there @ here,
@@ -151,7 +170,11 @@ def test_what_a_gpu_takes_is_taken() -> None:
         assert there[torch.tensor([1])].cpu().numpy().tolist() == [1.0]
         there[[0, 1]] = 5.0
         assert there.sum().item() == 12.0
-        assert torch.ones(3).to(device).device == there.device == DEVICE
+        blocking.clear()
+        assert torch.ones(3).to(device, non_blocking=True).device == there.device == DEVICE
+        assert blocking == []
+        assert torch.ones(3).to(there).device == torch.ones(3).to(device).device == DEVICE
+        assert blocking == ["_to_copy to the device"] * 2
         leaf = there.clone().requires_grad_()
         (slope,) = torch.autograd.grad(leaf.square().sum(), leaf)
         assert slope.tolist() == [10.0, 10.0, 4.0]

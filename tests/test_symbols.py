@@ -118,6 +118,14 @@ def test_what_was_decided_when_the_method_was_made_stays() -> None:
     assert (notes.at, notes.slots, notes.numbers) == (At(5), {}, [])
 
 
+def test_a_fraction_that_varies_is_not_cut_to_whole_numbers() -> None:
+    """In torch .5 of [2, 3] is [1, 1.5], but the graph's input would have the integers' type."""
+    _, step, lr = numbers()
+    with pytest.raises(NoGraph, match="a fraction that varies and a tensor of integers"):
+        lr.tensor(torch.tensor([2, 3]))
+    assert step.tensor(torch.tensor([2, 3])).dtype == torch.int64
+
+
 def test_what_takes_a_batch_to_know_is_marked() -> None:
     notes, k, _ = numbers()
     given = Number(notes, "given 0", lambda at: at.given[0], drawn=True)

@@ -82,6 +82,8 @@ class Notes:
         """The number as a tensor of shape [] and of the type of `like`; raises NoGraph."""
         if self.tensor is None:
             raise NoGraph("it puts a number that varies into a tensor before its first step")
+        if not like.is_floating_point() and isinstance(number.of(self.at), float):
+            raise NoGraph("it computes with a fraction that varies and a tensor of integers")
         if number.key not in self.slots:
             if len(self.numbers) == MOST_NUMBERS:
                 raise NoGraph(f"it works with more than {MOST_NUMBERS} numbers that vary")

@@ -259,7 +259,9 @@ def drive_lanes(
         del going[k]
         say(k, "", "")
 
-    steps = Shrinking(runs, rivals(runs[0], cores))
+    # one that is left over is a single run, and its record says so
+    alone = len(runs) == 1
+    steps = driver.OneByOne(runs[0]) if alone else Shrinking(runs, rivals(runs[0], cores))
     driver.drive(runs, steps, report_end=report_end, blame=blame)
 
 

@@ -86,7 +86,7 @@ def brought_by(pack: Path, work: Path) -> set[str]:
     if kept.is_file():
         found |= set(json.loads(kept.read_text()))
     content = read_archive(pack / "runs.tar.gz")
-    found |= {digest_of(data) for name, data in content.items() if name.startswith("results/")}
+    found |= {digest_of(m.content) for name, m in content.items() if name.startswith("results/")}
     found |= {digest_of(path.read_bytes()) for path in (pack / "derived").glob("*.pt")}
     put(kept, json.dumps(sorted(found)).encode())
     return found

@@ -18,8 +18,10 @@ import re
 import shutil
 import tarfile
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_FILES, MOST_BYTES, MOST_IN_ALL = 8, 15 * 2**20, 60 * 2**20
 DERIVED = 2**20  # a larger file of derived data is made again
@@ -42,16 +44,23 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 
 def archive(files: Iterable[tuple[Path, str]]) -> bytes:
-    """The files, each under its name, as a compressed archive; one that has gone is left out."""
+    """The files, each under its name, as a compressed archive; one that has gone is left out.
+
+    All are read before the first is compressed, which takes longer than reading: checkpoints of
+    lanes are then of one step, but for one that is written in this very moment.
+    """
+    read = []
+    for path, name in files:
+        try:
+            content, made = path.read_bytes(), int(path.stat().st_mtime)
+        except OSError:
+            continue
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mtime = len(content), made
+        read.append((entry, content))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
-        for path, name in files:
-            try:
-                content, made = path.read_bytes(), int(path.stat().st_mtime)
-            except OSError:
-                continue
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime = len(content), made
+        for entry, content in read:
             tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
@@ -70,6 +79,28 @@ def progress(folder: Path) -> float:
         return float(json.loads(rows[-1])["step"]) / float(steps[1]) if steps else 0.0
     except (OSError, ValueError, KeyError, IndexError):
         return 0.0
+
+
+def lanes_of(folder: Path) -> tuple[str, ...]:
+    """The names of the runs that go side by side with a run, itself included."""
+    try:
+        names = json.loads((folder / "environment.json").read_text()).get("lanes", [])
+        return tuple(map(str, names)) or (folder.name,)
+    except (OSError, ValueError, AttributeError, TypeError):
+        return (folder.name,)
+
+
+def side_by_side(sizes: Mapping[Path, int]) -> list[list[Path]]:
+    """These runs with their bytes, in their order; lanes are one group, unless they are more than a
+    file may be."""
+    groups: dict[tuple[str, ...], list[Path]] = {}
+    for folder in sizes:
+        groups.setdefault(lanes_of(folder), []).append(folder)
+    found: list[list[Path]] = []
+    for group in groups.values():
+        whole = sum(sizes[folder] for folder in group) <= MOST_BYTES
+        found += [group] if whole else [[folder] for folder in group]
+    return found
 
 
 def _config(folder: Path) -> str:
@@ -156,33 +187,45 @@ class Saver:
             return False
 
     def _write_going(self, folders: list[Path]) -> None:
-        """Those that are nearest their end, as many as there is room for."""
+        """Those that are nearest their end, as many as there is room for; of lanes all or none, as
+        they go on together only from the same step."""
         others = {name: size for name, size in self.sizes.items() if not name.startswith("going")}
         room, files = MOST_IN_ALL - sum(others.values()), MOST_FILES - len(others)
         parts: list[list[Path]] = [[]]
         spent = 0
-        for folder in sorted(folders, key=progress, reverse=True):
-            try:
-                size = sum(path.stat().st_size for path, _ in files_of(folder, self.runs, GOING))
-            except OSError:  # one has just gone: this run is another time's
-                continue
-            if not (folder / "checkpoint.pt").is_file() or size > min(MOST_BYTES, room):
+        sizes = self._sizes(folders)
+        for group in side_by_side(sizes):
+            size = sum(sizes[folder] for folder in group)
+            if size > min(MOST_BYTES, room):
                 continue
             if spent + size > MOST_BYTES:
                 if len(parts) == files:
                     continue
                 parts.append([])
                 spent = 0
-            parts[-1].append(folder)
+            parts[-1] += group
             spent, room = spent + size, room - size
+        new = {}
         for k in range(MOST_FILES):
-            name = f"going-{k}.tar.gz"
             taken = parts[k] if k < len(parts) else []
             pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
             if pairs:
-                self._write(name, archive(pairs))
+                new[f"going-{k}.tar.gz"] = archive(pairs)
             else:
-                self._remove(name)
+                self._remove(f"going-{k}.tar.gz")
+        failed = [name for name, content in new.items() if not self._write(name, content)]
+        for name in failed:  # an earlier state of a later file may have had its room
+            self._write(name, new[name])
+
+    def _sizes(self, folders: list[Path]) -> dict[Path, int]:
+        """The bytes of each run that has a checkpoint, those nearest their end first."""
+        found = {}
+        for folder in sorted(folders, key=progress, reverse=True):
+            with suppress(OSError):  # one file has just gone: this run is another time's
+                size = sum(path.stat().st_size for path, _ in files_of(folder, self.runs, GOING))
+                if (folder / "checkpoint.pt").is_file():
+                    found[folder] = size
+        return found
 
     def _write(self, name: str, content: bytes) -> bool:
         """Replace a file as a whole, whenever this process is killed; gives whether it may come
@@ -229,14 +272,14 @@ def collect(
         except (OSError, EOFError, tarfile.TarError) as error:
             broken.append(f"{path.name} ({error})")
             continue
-        folders: dict[str, dict[str, bytes]] = {}
-        for name, data in content.items():
+        folders: dict[str, dict[str, Member]] = {}
+        for name, member in content.items():
             base, _, rest = name.partition("/")
             if base == "runs":
                 run, _, file = rest.rpartition("/")
-                folders.setdefault(run, {})[file] = data
+                folders.setdefault(run, {})[file] = member
             elif places[base] / rest not in keep:
-                put(places[base] / rest, data)
+                put(places[base] / rest, member.content)
                 counts["files"] += 1
         for run, files in folders.items():
             if put_run(places["runs"] / run, files):
@@ -246,7 +289,14 @@ def collect(
     return counts
 
 
-def read_archive(path: Path) -> dict[str, bytes]:
+class Member(NamedTuple):
+    """A file of an archive, and the second at which it was written."""
+
+    content: bytes
+    made: int
+
+
+def read_archive(path: Path) -> dict[str, Member]:
     """The files of an archive by name; raises tarfile.TarError if one is none of ours."""
     found = {}
     with tarfile.open(path) as tar:
@@ -258,7 +308,7 @@ def read_archive(path: Path) -> dict[str, bytes]:
             stream = tar.extractfile(entry) if entry.isfile() and safe and whole else None
             if stream is None:
                 raise tarfile.TarError(f"it has {entry.name}")
-            found[entry.name] = stream.read()
+            found[entry.name] = Member(stream.read(), int(entry.mtime))
     return found
 
 
@@ -267,27 +317,33 @@ def digest_of(content: bytes) -> str:
     return blake2b(content, digest_size=10).hexdigest()
 
 
-def put(path: Path, content: bytes) -> None:
-    """Write a file as a whole."""
+def put(path: Path, content: bytes, made: int | None = None) -> None:
+    """Write a file as a whole, as one that was written at the second `made`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_bytes(content)
+    if made is not None:
+        os.utime(new, (made, made))
     os.replace(new, path)
 
 
-def put_run(folder: Path, files: Mapping[str, bytes]) -> bool:
-    """Put a run folder in place; gives whether it was, as what is there may be better."""
-    if (folder / "summary.json").is_file():
+def put_run(folder: Path, files: Mapping[str, Member]) -> bool:
+    """Put a run folder in place; gives whether it was, as what is there may be better.
+
+    Of two that go on, the one with more rows is better, and among as many the later checkpoint.
+    """
+    if (folder / "summary.json").is_file() or not {"summary.json", "checkpoint.pt"} & set(files):
         return False
-    here = folder / "history.jsonl"
-    if "summary.json" not in files and here.is_file():
-        rows = files.get("history.jsonl", b"").count(b"\n")
-        if (folder / "checkpoint.pt").is_file() and here.read_bytes().count(b"\n") >= rows:
+    rows, checkpoint = folder / "history.jsonl", folder / "checkpoint.pt"
+    if "summary.json" not in files and rows.is_file() and checkpoint.is_file():
+        here = (rows.read_bytes().count(b"\n"), int(checkpoint.stat().st_mtime))
+        new_rows = files["history.jsonl"].content if "history.jsonl" in files else b""
+        if here >= (new_rows.count(b"\n"), files["checkpoint.pt"].made):
             return False
     new = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(new, ignore_errors=True)
-    for name, content in files.items():
-        put(new / name, content)
+    for name, member in files.items():
+        put(new / name, member.content, member.made)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
     return True

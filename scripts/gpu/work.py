@@ -72,6 +72,8 @@ AHEAD, STEPS = 3, 2
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 PATIENCE = 45.0  # seconds for an item to stop when it is told to, and for packing
 LEAST = 30.0  # seconds left: with fewer no item is begun
+ENDED = "its process ended"
+FAULTS = 5  # a call begins its checks again after so many that ended their process
 FEW = 3  # a check has so many entries at smoke size
 # the algorithm that a task is tried with, where that is not bome
 ALGORITHM = {
@@ -302,10 +304,21 @@ def save(name: str, s: Settings, **content: Any) -> None:
     write_json(file, {"environment": about, **content})
 
 
-def is_to_make(old: Mapping[str, Any], settings: list[str]) -> bool:
-    """Whether an entry is not there yet, is of other settings, or is from before answers were
-    replayed."""
-    return old.get("settings") != settings or not {"replayed", "skipped", "raised"} & set(old)
+def is_to_make(old: Mapping[str, Any], settings: list[str], gpu: str | None = None) -> bool:
+    """Whether an entry is not there yet, is of other settings or, if this machine has a GPU, of
+    another device than that, or is from before answers were replayed."""
+    elsewhere = gpu is not None and old.get("gpu") != gpu
+    told = {"replayed", "skipped", "raised"} & set(old)
+    return elsewhere or old.get("settings") != settings or not told
+
+
+def is_made(file: Path, device: torch.device) -> bool:
+    """Whether a record is there and, if this machine has a GPU, of this kind of GPU."""
+    if not file.is_file():
+        return False
+    record = read_json(file)
+    gpus = [record.get("environment", {}).get("gpu"), *record.get("hardware", [])]
+    return device.type == "cpu" or gpu_name(device) in gpus
 
 
 def check(name: str) -> Item:
@@ -317,8 +330,8 @@ def check(name: str) -> Item:
 
     def missing(s: Settings, tried: str = "") -> dict[str, list[str]]:
         """Those to be made, but for those that the call `tried` has made."""
-        old, every = entries(name, s), wanted(name, s)
-        new = {key for key, own in every.items() if is_to_make(old.get(key, {}), own)}
+        old, every, gpu = entries(name, s), wanted(name, s), gpu_name(s.device)
+        new = {key for key, own in every.items() if is_to_make(old.get(key, {}), own, gpu)}
         wrong = {key for key in every if old.get(key, {}).get("agrees") is False}
         wrong -= {key for key in wrong if tried and old[key].get("call") == tried}
         return {key: every[key] for group in (new, wrong - new) for key in every if key in group}
@@ -327,15 +340,26 @@ def check(name: str) -> Item:
         settle(s.device, 2)
         found = entries(name, s)
         tolerance = {str(dtype)[6:]: value for dtype, value in TOLERANCE.items()}
+
+        def write(made: dict[str, Any]) -> None:
+            save(name, s, steps=STEPS, tolerance=tolerance, entries=made)
+
         for key, settings in missing(s, s.call).items():
             stop.raise_if_asked()
             if s.left < LEAST:
                 return False
-            found[key] = hold_against_cpu(settings, s)
-            if s.call and found[key].get("agrees") is False:
-                found[key]["call"] = s.call
+            gpu, of_call = gpu_name(s.device), {"call": s.call} if s.call else {}
+            # it stays if a fault ends this process: the next one goes on with the others
+            cut = {"settings": settings, "gpu": gpu, "agrees": False, "raised": ENDED} | of_call
+            write({**found, key: cut})
+            try:
+                entry = hold_against_cpu(settings, s)
+            except BaseException:  # this call is told to stop, and the entry is as it was
+                write(found)
+                raise
+            found[key] = entry | (of_call if entry.get("agrees") is False else {})
             print(f"  {key}: {found[key]}", flush=True)
-            save(name, s, steps=STEPS, tolerance=tolerance, entries=found)
+            write(found)
             if found[key].get("worn"):
                 raise Worn(f"{key}: a capture has failed")
             if found[key].get("lost"):
@@ -399,7 +423,7 @@ def script(name: str, about: str, file: str, *command: str, smoke: tuple[str, ..
             given[given.index("--device") + 1] = s.device.type
         return run_within(python(*given, "--json", str(target(s))), s)
 
-    return Item(name, about, lambda s: target(s).is_file(), work)
+    return Item(name, about, lambda s: is_made(target(s), s.device), work)
 
 
 def seconds_of(folders: Path) -> list[float]:
@@ -441,7 +465,7 @@ def lanes() -> Item:
         return True
 
     about = f"{SEEDS * len(LRS)} lanes of BOME on MNIST against one"
-    return Item("lanes", about, lambda s: check_file("lanes", s).is_file(), work)
+    return Item("lanes", about, lambda s: is_made(check_file("lanes", s), s.device), work)
 
 
 def has_runs_left(entry: Mapping[str, Any], s: Settings) -> bool:
@@ -569,7 +593,8 @@ def go_through(s: Settings, items: Sequence[Item]) -> int:
 class Beside:
     """The checks in processes of their own, while this one has the artifacts made.
 
-    A process in which a capture has failed gives way to another.
+    A process in which a capture has failed gives way to another, and so does one that a fault has
+    ended, at most FAULTS times.
     """
 
     def __init__(self, names: Sequence[str], s: Settings):
@@ -581,14 +606,16 @@ class Beside:
         self.thread.start()
 
     def _work(self) -> None:
-        while True:
+        faults = 0
+        while faults <= FAULTS:
             with self.guard:
                 if self.stopped or not self.names:
                     return
                 self.process = subprocess.Popen(self._command())
             self.code = self.process.wait()
-            if self.code != AGAIN:
+            if self.code >= 0 and self.code != AGAIN:
                 return
+            faults += self.code < 0  # the number of a signal
 
     def _command(self) -> list[str]:
         s = self.s
@@ -658,7 +685,8 @@ def main() -> int:
     arguments = parser.parse_args()
     looking = arguments.show or arguments.dry
     try:
-        device = torch.device("cpu") if looking else choose_device(arguments.device)
+        there = not looking or torch.cuda.is_available()
+        device = choose_device(arguments.device if there else "cpu")
         items = items_of(read_json(arguments.list)["items"] if arguments.list else [])
         names = [item.name for item in items]
         known = {*names, *map(whole_name, names)}
