@@ -179,13 +179,14 @@ def batches(task: Task, algorithm: Algorithm, step: int) -> tuple[Any, list[tupl
 @pytest.mark.parametrize("T", [1, 2])
 def test_the_first_order_form_is_the_released_update(T: int) -> None:
     """The released loop is written with torch's modules: parameters are copied in place after
-    each inner step, and SGD follows the clamped gradient of the controller. There the loss of
+    each inner step, and SGD follows the gradient of the controller, divided by the number of outer
+    steps and then clamped; here half the step is taken, and the clamp is twice as far away. There the loss of
     the stream's batch is computed once before the inner loop, and its second backward pass mixes
     old activations with new weights. Here it is computed in each inner step, which is the same
     in the first one."""
     inner_lr, outer_lr, strength, temperature = 0.05, 3.0, 100.0, 5.0
     task = streamed(strength=strength, temperature=temperature)
-    algorithm = ctn(fo_itd(clamped(0.01), outer_lr, inner_lr, T), 2, 6, 3, 6)
+    algorithm = ctn(fo_itd(clamped(2 * 0.01), outer_lr / 2, inner_lr, T), 2, 6, 3, 6)
     state, seen = batches(task, algorithm, 6)
     with torch.no_grad():
         new = algorithm.step(Oracle(task), state, Draw(task, 0, 6))[0]
@@ -206,8 +207,8 @@ def test_the_first_order_form_is_the_released_update(T: int) -> None:
         outer = F.cross_entropy(net(xi.images, xi.tasks), xi.labels)
         cut = False
         for parameter, slope in zip(net.context(), torch.autograd.grad(outer, net.context())):
-            cut |= bool((slope.abs() > 0.01).any())
-            parameter.data -= outer_lr * slope.clamp(-0.01, 0.01)
+            cut |= bool(((slope / 2).abs() > 0.01).any())
+            parameter.data -= outer_lr * (slope / 2).clamp(-0.01, 0.01)
         assert cut  # else the clamp is not seen
     x = nn.utils.parameters_to_vector(net.context()).detach()
     y = nn.utils.parameters_to_vector(net.layers.parameters()).detach()

@@ -5,7 +5,7 @@ Paper -> here: theta -> y, M -> memory, s -> batches, k -> length, alpha -> lr, 
 gamma -> across; theta^A_0 -> begun, theta^W_{i,0} -> entered.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ def mer(
     within: Positive = 0.3,
     across: Positive = 1.0,
     group: Count = 1,
+    order: Literal["last", "first"] = "last",
 ) -> Algorithm:
     """MER.
 
@@ -38,7 +39,9 @@ def mer(
     task that there will be. batches, length: how many batches are made for what is new, and the
     steps of descent in each. within, across: the part of its way that y goes after a batch, and
     after all of them. group: how many samples of the stream go through Algorithm 1 together, and so
-    how many a step of descent has: the paper takes one at a time.
+    how many a step of descent has: the paper takes one at a time. order: whether what is new comes
+    last or first in a batch; first is the released code's (its model/meralg1.py), which also draws
+    remembered samples with replacement, here without.
     """
 
     def init(x: Tensor, y: Tensor, stream: Stream) -> State:
@@ -53,9 +56,9 @@ def mer(
             begun = y
             for _ in range(batches):
                 entered = y
-                # B_i is drawn from M, and the present samples come last.
-                old = draw.some(held, (length - 1) * group)
-                for numbers in [*(old.split(group) if len(old) else ()), now]:
+                drawn = draw.some(held, (length - 1) * group)  # B_i is drawn from M and has `now`
+                old = drawn.split(group) if len(drawn) else ()
+                for numbers in [*old, now] if order == "last" else [now, *old]:
                     y = o.project_y(y - lr * o.g_y(s.x, y, draw.stream.recall(numbers)))
                 y = o.project_y(entered + within * (y - entered))
             y = o.project_y(begun + across * (y - begun))

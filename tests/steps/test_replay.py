@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Literal
 from dataclasses import replace
 
 import numpy as np
@@ -149,11 +150,14 @@ def test_gems_dual_leaves_out_what_only_rounding_says() -> None:
 # MER
 
 
+@pytest.mark.parametrize("order", ["last", "first"])
 @pytest.mark.parametrize("group", [1, 2, 3])
 @pytest.mark.parametrize(("batches", "length", "memory"), [(1, 3, 2), (2, 3, 4), (2, 1, 1)])
-def test_mer(batches: int, length: int, memory: int, group: int) -> None:
+def test_mer(
+    batches: int, length: int, memory: int, group: int, order: Literal["last", "first"]
+) -> None:
     """Riemer et al. (2019), Algorithm 1: for every sample (group: samples) s batches of k, the
-    present one last, by SGD; theta <- theta^W_0 + beta (theta^W_k - theta^W_0) within a batch,
+    present one last or first, by SGD; theta <- theta^W_0 + beta (theta^W_k - theta^W_0) within a batch,
     theta <- theta^A_0 + gamma (theta^A_s - theta^A_0) across them; M by a reservoir afterwards."""
     size = at.TASKS * memory
 
@@ -170,7 +174,8 @@ def test_mer(batches: int, length: int, memory: int, group: int) -> None:
                     held = M[: min(age, size)]
                     old = at.chosen(draw, held, (length - 1) * group)
                     cut = [old[i : i + group] for i in range(0, len(old), group)]
-                    for some in [*cut, now]:
+                    cut.insert(len(cut) if order == "last" else 0, now)
+                    for some in cut:
                         y = y - 0.2 * at.slope(at.X0, y, at.samples(some))
                         slopes += 1
                     y = theta_W + 0.4 * (y - theta_W)
@@ -184,7 +189,7 @@ def test_mer(batches: int, length: int, memory: int, group: int) -> None:
             found = {"x": at.X0, "y": y, "memory": M, "moved_sq": ((y - first) ** 2).sum()}
             yield at.Step(found, {"grad_g": slopes})
 
-    at.assert_same_stream(mer(0.2, memory, batches, length, 0.4, 0.7, group), by_hand)
+    at.assert_same_stream(mer(0.2, memory, batches, length, 0.4, 0.7, group, order), by_hand)
 
 
 METHODS: dict[str, Callable[[], Algorithm]] = {
