@@ -318,8 +318,8 @@ def read(a: Tensor) -> dict[str, Tensor]:
     ACC = (1/t) sum_tau a[t, tau], NBT = (1/t) sum_tau (a[tau, tau] - a[t, tau]) and
     FT = (1/t) sum_tau a[tau, tau] (BOME, section 6.1; its text prints the formula of ACC for FT,
     but its table has FT = ACC + NBT). CTN's forgetting is
-    FM = 1/(t - 1) sum_{tau < t} (max_{s < t} a[s, tau] - a[t, tau]) (Chaudhry et al., 2018), and its
-    learning accuracy LA is FT; here "learning_accuracy" is a[t, t], of the task just learned alone.
+    FM = 1/(t - 1) sum_{tau < t} (max_{s < t} a[s, tau] - a[t, tau]) (Chaudhry et al., 2018). What
+    its code calls learning accuracy is FT; "learning_accuracy" here is a[t, t], of the last task.
     """
     none = a.new_tensor(math.nan)
     names = ("ACC", "NBT", "FT", "FM", "learning_accuracy")

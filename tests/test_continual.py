@@ -180,10 +180,10 @@ def batches(task: Task, algorithm: Algorithm, step: int) -> tuple[Any, list[tupl
 def test_the_first_order_form_is_the_released_update(T: int) -> None:
     """The released loop is written with torch's modules: parameters are copied in place after
     each inner step, and SGD follows the gradient of the controller, divided by the number of outer
-    steps and then clamped; here half the step is taken, and the clamp is twice as far away. There the loss of
-    the stream's batch is computed once before the inner loop, and its second backward pass mixes
-    old activations with new weights. Here it is computed in each inner step, which is the same
-    in the first one."""
+    steps and then clamped; here half the step is taken, and the clamp is twice as far away. There
+    the loss of the stream's batch is computed once before the inner loop, and its second backward
+    pass mixes old activations with new weights. Here it is computed in each inner step, which is
+    the same in the first one."""
     inner_lr, outer_lr, strength, temperature = 0.05, 3.0, 100.0, 5.0
     task = streamed(strength=strength, temperature=temperature)
     algorithm = ctn(fo_itd(clamped(2 * 0.01), outer_lr / 2, inner_lr, T), 2, 6, 3, 6)

@@ -44,7 +44,7 @@ REPLAY: dict[str, tuple[Any, dict[str, Any]]] = {
         mer,
         {
             "lr": 0.03, "memory": 50, "batches": 1, "length": 10, "within": 0.3, "across": 1.0,
-            "group": 1,
+            "group": 1, "order": "last",
         },
     ),
 }  # fmt: skip

@@ -33,9 +33,9 @@ def er(lr: Positive = 0.03, memory: Count = 50, replay: Count = 50, steps: Count
 
     lr: the step size of y. memory: how many samples of each task are remembered. replay: how many
     remembered samples of the tasks before this one join a batch; the released code takes at most as
-    many as one task's memory holds, 50 of the 64 that it asks for. As there, the mean loss of the new and the mean loss of the remembered
-    samples add up, where Algorithm 1 has one mean over both. steps: how many steps are taken on one
-    batch, each with its own replay.
+    many as one task's memory holds, 50 of the 64 that it asks for. As there, the mean loss of the
+    new and the mean loss of the remembered samples add up, where Algorithm 1 has one mean over all.
+    steps: how many steps are taken on one batch, each with its own replay.
     """
 
     def init(x: Tensor, y: Tensor, stream: Stream) -> State:

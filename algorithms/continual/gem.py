@@ -33,8 +33,8 @@ def gem(
     lr: the step size of y. memory: how many samples of each task are remembered. margin: the least
     value of every dual variable where any constraint is violated, as in the released code; the
     paper adds it to the variables instead, for less forgetting. That code also adds .001 to the
-    diagonal of the dual problem's matrix, which the paper does not have. steps: how many steps are taken on
-    one batch.
+    diagonal of the dual problem's matrix, which the paper does not have. steps: how many steps are
+    taken on one batch.
     """
 
     def init(x: Tensor, y: Tensor, stream: Stream) -> State:

@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Literal
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -157,8 +157,9 @@ def test_mer(
     batches: int, length: int, memory: int, group: int, order: Literal["last", "first"]
 ) -> None:
     """Riemer et al. (2019), Algorithm 1: for every sample (group: samples) s batches of k, the
-    present one last or first, by SGD; theta <- theta^W_0 + beta (theta^W_k - theta^W_0) within a batch,
-    theta <- theta^A_0 + gamma (theta^A_s - theta^A_0) across them; M by a reservoir afterwards."""
+    present one last or first, by SGD; theta <- theta^W_0 + beta (theta^W_k - theta^W_0) within a
+    batch, theta <- theta^A_0 + gamma (theta^A_s - theta^A_0) across them; M by a reservoir
+    afterwards."""
     size = at.TASKS * memory
 
     def by_hand(draws: Draws) -> Iterator[at.Step]:
