@@ -1,6 +1,7 @@
 """From a configuration to a run: what is chosen, refused, shown again, saved and in which order."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from bench.runs import (
     driver,
     exit_codes,
     history,
+    lanes,
     launch,
     machine,
     opening,
@@ -953,6 +955,86 @@ def test_what_the_machine_does_is_no_failure_of_the_run(
     with pytest.raises(type(error)):
         perform(config, quiet=True)
     assert place(config).status_note().get("status") == note
+
+
+def exits(*given: Any) -> None:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("module", "function"), [(launch, "open_run"), (driver, "run_together")], ids=str
+)
+def test_code_that_ends_the_process_is_a_failure_of_the_run(
+    module: Any, function: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, function, exits)
+    with pytest.raises(RuntimeError, match=r"^code of the run raised SystemExit: 0$"):
+        perform(config, quiet=True)
+    note = place(config).status_note()
+    assert note["status"] == "failed"
+    assert note["reason"] == "RuntimeError: code of the run raised SystemExit: 0"
+    assert "in exits" in note["traceback"]
+
+
+def test_the_logger_is_told_of_code_that_ends_the_process(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[int] = []
+    plain = recording.build
+
+    def build(node: Config, *given: Any) -> Any:
+        if "loggers" in node["_target_"]:
+            return Logger(lambda row: None, closed.append)
+        return plain(node, *given)
+
+    monkeypatch.setattr(recording, "build", build)
+    monkeypatch.setattr(driver, "run_together", exits)
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        perform(config, quiet=True)
+    assert closed == [exit_codes.FAILED]
+
+
+def test_lanes_whose_code_ends_the_process_fail(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "open_lane", exits)
+    with pytest.raises(RuntimeError, match=r"^code of the run raised SystemExit: 0$"):
+        lanes.perform_lanes([config], lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("make", "module", "function"),
+    [
+        (perform, driver, "run_together"),
+        (lambda config: lanes.perform_lanes([config], lambda *_: None), lanes, "open_lane"),
+    ],
+    ids=["alone", "lanes"],
+)
+def test_a_handler_may_end_the_process_when_all_is_saved(
+    make: Callable[[Config], Any],
+    module: Any,
+    function: str,
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of submitit does, which has the job queued again: the run has not failed."""
+
+    def signalled(*given: Any) -> None:
+        signal.raise_signal(signal.SIGUSR2)
+        stop.raise_if_asked()
+
+    def handle(number: int, frame: Any) -> None:
+        sys.exit(7)
+
+    monkeypatch.setattr(module, function, signalled)
+    before = signal.signal(signal.SIGUSR2, handle)
+    try:
+        with pytest.raises(SystemExit) as end:
+            make(config)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert end.value.code == 7
+    assert place(config).status_note().get("status") in (None, "preempted")
 
 
 @pytest.mark.parametrize("kind", [Task, Algorithm])

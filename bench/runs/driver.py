@@ -213,7 +213,7 @@ def drive(
             recording.leave(status, reason, code, tell)
 
     try:
-        with ExitStack() as bars, stop.postpone():
+        with ExitStack() as bars, stop.postpone(), stop.no_exit():
             for recording in recordings:
                 if recording.screen:
                     bars.enter_context(recording.screen)

@@ -184,7 +184,7 @@ def perform_lanes(
     """
     machine.allow_open_files()
     cores = environment.cores() // configs[0]["run"]["threads"] if if_faster else 0
-    with stop.heed(), ExitStack() as locks:
+    with stop.heed(), stop.no_exit(), ExitStack() as locks:
         runs: dict[int, OpenRun] = {}
         tasks = SharedTasks()
         for k, config in enumerate(configs):

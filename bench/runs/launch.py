@@ -137,7 +137,8 @@ def perform(config: dict[str, Any], quiet: bool = False) -> int:
         if before is not None:
             return before(quiet)
         try:
-            return begin(config, folder, quiet)
+            with stop.no_exit():
+                return begin(config, folder, quiet)
         except (BadSetting, OSError, *OF_DEVICE):
             raise  # a setting or the machine is wrong, and the run itself did not fail
         except Exception as error:

@@ -57,6 +57,18 @@ def watched(watch: Callable[[], str | None]) -> Iterator[None]:
 
 
 @contextmanager
+def no_exit() -> Iterator[None]:
+    """A context in which code that would end the process, as sys.exit does, raises RuntimeError.
+
+    Otherwise a run that has not ended would leave no word, and its process the exit code 0.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        raise RuntimeError(f"code of the run raised SystemExit: {end.code}") from end
+
+
+@contextmanager
 def postpone() -> Iterator[None]:
     """A context in which a signal is only noted, and `raise_if_asked` raises."""
     before, _postponed[0] = _postponed[0], True

@@ -19,7 +19,7 @@ from bench.core.settings import (
     unknown_setting,
     validate,
 )
-from bench.runs import lock
+from bench.runs import lock, stop
 from bench.runs.better import better
 from bench.runs.files import refuse_links, write_whole
 from bench.runs.launch import place, resolve
@@ -104,9 +104,10 @@ def aim_of(settings: dict[str, Any], config: dict[str, Any]) -> Aim:
     from bench.core.loop import row
     from bench.runs.opening import open_run
 
-    run = open_run(config, place(config))
-    with torch.no_grad():
-        there = row(run.task, run.start)
+    with stop.no_exit():
+        run = open_run(config, place(config))
+        with torch.no_grad():
+            there = row(run.task, run.start)
     metric = settings["metric"] or metric_to_choose_by(run.task.metric, there)
     if metric not in there:
         raise unknown_setting("hydra.sweeper.metric", metric, there, metric)
