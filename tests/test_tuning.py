@@ -23,7 +23,7 @@ from bench.core.loop import run
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from bench.numerics.descent import descent
-from bench.runs import checkpoint, exit_codes, launch, lock, stop
+from bench.runs import checkpoint, exit_codes, launch, lock, opening, stop
 from bench.runs.files import read_json, write_whole
 from bench.runs.folder import RunFolder
 from bench.sweeps import launchers, pruning, search, sweep, tuning
@@ -326,14 +326,81 @@ def test_trials_that_failed_are_tried_again_if_asked(
 
     with monkeypatch.context() as patch:
         patch.setattr(launch, "begin", breaks)
-        assert main(*command).code == exit_codes.FAILED
+        first = main(*command)
+    assert first.code == exit_codes.FAILED
+    how = "run.retry_failed=true tries failed ones again"
+    assert first.out.splitlines()[3:] == ["3 trials: 3 failed", how]  # each has a line above
     assert [*ends(tmp_path / "runs").values()] == ["failed"] * 3
-    assert main(*command).code == exit_codes.FAILED
+    known_to_fail = main(*command)
+    assert known_to_fail.code == exit_codes.FAILED
+    why = "3 failed: RuntimeError: an error of the method"
+    assert known_to_fail.out.splitlines() == ["3 trials: 3 failed", why, how]
     again = main(*command, "run.retry_failed=true")
     assert again.code == 0, again.err
     assert [*ends(tmp_path / "runs").values()] == ["done"] * 3
     assert len(trials_of(tmp_path / "runs")) == len(known) == 3
     assert main(*command).code == 0
+
+
+def test_a_search_says_that_code_behind_its_values_has_changed(
+    main: Main,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = (*SEARCH, "run.every=20", STEP)
+    assert "changed" not in main(*command, "hydra.sweeper.n_trials=2").out
+    monkeypatch.setattr(launch, "changed_files", lambda *_: ["my_lab/my_method.py"])
+    said = main(*command, "hydra.sweeper.n_trials=3")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[1:3] == [
+        "3 trials: 3 done",
+        "2 skipped: this run is finished, but its code has changed since: my_lab/my_method.py; "
+        "run.force=true makes it anew",
+    ]
+
+
+def test_a_search_whose_runs_are_gone_says_what_starts_it_again(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = (*SEARCH, "run.every=20", STEP, "hydra.sweeper.n_trials=1")
+    assert "run.force" not in main(*command).out
+    shutil.rmtree(tmp_path / "runs" / "quadratic")
+    said = main(*command)
+    assert said.code == exit_codes.FAILED
+    assert said.out.splitlines()[:2] == [
+        "1 trials: 1 missing",
+        "not all runs of the search are there any more; run.force=true starts the search again",
+    ]
+    assert main(*command, "run.force=true").code == 0
+    assert [*ends(tmp_path / "runs").values()] == ["done"]
+
+
+def test_what_a_search_remarks_at_its_end(tmp_path: Path) -> None:
+    """Nothing of what its trials' lines have said, or of ends that are what a search is for."""
+
+    def trial(status: str, was_over: bool) -> search.Trial:
+        run = sweep.SweepRun(0, "", {}, RunFolder(tmp_path, "t/a/run"))
+        end = sweep.Outcome(0, "", run.name, status, "why")
+        return search.Trial(0, 0, {}, [run], [end], was_over)
+
+    def said(*statuses: str, was_over: bool = True) -> list[str]:
+        return search.remarks([trial(status, was_over) for status in statuses])
+
+    assert said("diverged", "pruned") == []
+    assert said("skipped", "busy", "skipped") == ["2 skipped: why", "1 busy: why"]
+    assert said("busy", "refused", "lost", was_over=False) == []
+    assert said("skipped", was_over=False) == ["1 skipped: why"]
+    assert said("failed") == ["1 failed: why"]  # by the machine: the same command goes on
+
+
+def test_code_that_ends_the_process_is_an_error_before_a_search_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be code of the task, which is built to see what it measures."""
+    monkeypatch.setattr(opening, "open_run", lambda *_: sys.exit(0))
+    monkeypatch.setattr(tuning, "place", lambda config: None)
+    with pytest.raises(RuntimeError, match=r"^code of the run raised SystemExit: 0$"):
+        tuning.aim_of({}, {})
 
 
 def test_who_goes_on_later_is_said_by_the_folder(tmp_path: Path) -> None:
@@ -537,6 +604,11 @@ def test_a_damaged_journal_is_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"optuna\.journal is damaged"):
         pruning.storage_of(journal)
     assert journal.read_text() == "nothing\n{}\n"
+    # optuna alone would first write behind such a line
+    journal.write_text("xx\n")
+    with pytest.raises(BadSetting, match=r"optuna\.journal is damaged"):
+        pruning.storage_of(journal)
+    assert journal.read_text() == "xx\n"
     journal.write_text("whole\ncut")
     pruning.mend(journal)
     assert journal.read_text() == "whole\n"

@@ -6,6 +6,7 @@ after the other gives the same trials each time.
 """
 
 import fcntl
+import json
 import logging
 import math
 import os
@@ -182,6 +183,9 @@ def storage_of(journal: Path) -> "JournalStorage":
     lock: Any = FileLock(journal.with_suffix(".lock"))
     try:
         backend = JournalFileBackend(str(journal), lock_obj=lock)
+        # optuna passes over a last line that is damaged, and raises when another one follows
+        for line in journal.read_bytes().split(b"\n")[-2:-1]:
+            json.loads(line)
         return optuna.storages.JournalStorage(backend)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise BadSetting(f"{journal} is damaged ({error}): move it away to start again") from None

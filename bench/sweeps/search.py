@@ -21,7 +21,7 @@ from bench.runs import exit_codes, stop
 from bench.runs.better import Way
 from bench.runs.files import write_json
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
-from bench.runs.launch import place, resolve
+from bench.runs.launch import describe_change, place, resolve
 from bench.runs.loggers import set_labels, tell_offline
 from bench.sweeps import sweep
 from bench.sweeps.closing import Made, labels_of, print_closing
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 Sampler = Literal["tpe", "random"]
 JOURNAL = "optuna.journal"
 RUNGS = 2  # of pruners that have any, besides the run's end
-SHOWN = 10  # trials of the closing table
+SHOWN = 10  # trials of the closing table, and reasons above the table
+FINE = ("pruned", "diverged")  # that some trials end so is what a search is for
 
 
 class Aim(NamedTuple):
@@ -73,13 +74,15 @@ class Aim(NamedTuple):
 
 @dataclass
 class Trial:
-    """A trial of the search. id is optuna's; texts are the values of what is searched."""
+    """A trial of the search. id is optuna's; texts are the values of what is searched; was_over
+    says whether an earlier command has made it."""
 
     number: int
     id: int
     texts: dict[str, str]
     runs: list[sweep.SweepRun]
     outcomes: list[sweep.Outcome]
+    was_over: bool = False
 
     @property
     def words(self) -> str:
@@ -141,7 +144,7 @@ class Search:
             trial = self.trial(known.number, known.params)
             self.trials.append(trial)
             if known.state.is_finished():
-                trial.outcomes = outcomes_before(trial)
+                trial.outcomes, trial.was_over = outcomes_before(trial), True
             else:
                 left.append(trial)
         over = len(self.trials) - len(left)
@@ -298,7 +301,7 @@ class Search:
         ]
         counts = Counter(worst_of(trial) for trial in ended)
         words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-        print(f"{len(ended)} trials: {words}")
+        print(f"{len(ended)} trials: {words}", *remarks(ended), sep="\n")
         print_closing(made, self.folder, SHOWN, (self.aim.metric, self.aim.good))
         runs = [run.folder for trial in ended for run in trial.runs if run.folder is not None]
         tell_offline([folder.path for folder in runs])
@@ -342,11 +345,11 @@ def outcomes_before(trial: Trial) -> list[sweep.Outcome]:
 def found_before(run: sweep.SweepRun) -> sweep.Outcome:
     """What became of a run of a trial that optuna knows to be over."""
     about = (run.number, run.words, run.name)
-    if run.folder is None:
+    if run.config is None or run.folder is None:
         return sweep.Outcome(*about, "refused", run.refused)
     status, reason = run.folder.state()
     if status == "done":
-        return sweep.Outcome(*about, "skipped", None)
+        return sweep.Outcome(*about, "skipped", describe_change(run.config, run.folder))
     if status in sweep.LATER:
         return sweep.Outcome(*about, "pruned", reason)
     return sweep.Outcome(*about, status, reason)
@@ -357,15 +360,33 @@ def worst_of(trial: Trial) -> str:
     return next((o.status for o in trial.outcomes if o.status not in sweep.GOOD), "done")
 
 
+def remarks(trials: Sequence[Trial]) -> list[str]:
+    """What the lines of the trials have not said of their runs, each reason once, and what makes
+    those again that have no value."""
+    told = Counter(
+        f"{end.status}: {end.reason}"
+        for trial in trials
+        for end in trial.outcomes
+        if end.reason and (end.status == "skipped" or trial.was_over) and end.status not in FINE
+    )
+    lines = [f"{count} {words}" for words, count in told.most_common(SHOWN)]
+    ends = [end for trial in trials for end in zip(trial.runs, trial.outcomes)]
+    if any(end.status == "failed" and not goes_on_later(run, end) for run, end in ends):
+        lines.append("run.retry_failed=true tries failed ones again")
+    if any(trial.was_over and worst_of(trial) in ("missing", "lost") for trial in trials):
+        gone = "not all runs of the search are there any more"
+        lines.append(f"{gone}; run.force=true starts the search again")
+    return lines
+
+
 def last_step(folder: RunFolder) -> int:
     """The step at which a run stopped."""
     return int(folder.status_note().get("step", 0))
 
 
 def exit_code(ends: Sequence[sweep.Outcome]) -> int:
-    """The exit code of a search: that some trials diverge or are pruned is what it is for."""
-    fine = ("pruned", "diverged")
-    there = [end for end in ends if end.status not in fine]
+    """The exit code of a search, by its trials that are not FINE, unless all diverge."""
+    there = [end for end in ends if end.status not in FINE]
     if not there and any(end.status == "diverged" for end in ends):
         return exit_codes.FAILED  # all of them did
     return sweep.exit_code_of_sweep(there)
