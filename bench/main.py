@@ -253,15 +253,17 @@ def explain(error: Exception, overrides: list[str]) -> str:
         key = match[1].lstrip("+~")
         value = next((o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")), "")
         others = [o for o in overrides if o.partition("=")[0].lstrip("+~") != key]
-        from bench.sweeps.composing import check_is_there
+        from bench.sweeps.composing import check_is_there, check_place
 
         parsed = OverridesParser.create().parse_overrides(others)
         own = [o.input_line or "" for o in parsed if not o.is_sweep_override()]
         groups = [o for o in own if "." not in o.partition("=")[0]]
+        of_sweep = key.startswith(("hydra.launcher.", "hydra.sweeper."))
+        check = check_place if of_sweep else check_is_there
         for rest in (own, groups):  # another of the settings may be wrong, too
             try:
                 with hydra.initialize_config_module("conf", version_base="1.3"):
-                    check_is_there(hydra.compose("config", rest), key, value)
+                    check(hydra.compose("config", rest, return_hydra_config=of_sweep), key, value)
             except (HydraException, OmegaConfBaseException):
                 pass  # Hydra's own words stay
             except BadSetting as refusal:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,22 @@ def test_what_fails_stops_no_other_and_the_same_command_makes_only_the_rest(
     assert retried.code == 0
     assert statuses(tmp_path) == ["skipped", "done", "skipped"]
     assert {f: f.stat().st_mtime_ns for f in ended} == ended
+
+
+def test_a_run_that_ends_its_process_has_failed(
+    main: Main,  # noqa: F811
+    bad_seeds: dict[int, Callable[[], Any]],
+    tmp_path: Path,
+) -> None:
+    """Otherwise neither the folder nor the exit code would say that there is no result."""
+    bad_seeds[1] = lambda: sys.exit(0)
+    said = main(*QUICK, "seed=1,0")
+    assert said.code == 1
+    why = "RuntimeError: code of the run raised SystemExit: 0"
+    assert told(tmp_path) == [("failed", why), ("done", None)]
+    alone = main(*QUICK[2:], "seed=1")
+    assert alone.code == 1
+    assert f"failed: {why}; run.retry_failed=true tries it again" in alone.err
 
 
 def test_a_signal_ends_a_sweep_after_saving_and_the_rest_is_made_later(
@@ -281,6 +298,53 @@ def test_only_the_methods_that_lack_a_setting_are_refused(
     said = main(*QUICK, "task=toy_coreset", "algorithm=itd,bome", "run.evry=1")
     assert said.code == 2
     assert said.err.startswith("bench: run.evry=1: no such setting; did you mean every?")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "hydra.sweeper.n_trials=3",
+            "hydra/sweeper=bench has no settings; write hydra/sweeper=optuna for this one",
+        ),
+        (
+            "hydra.launcher.partition=gpu",
+            "hydra/launcher=local has workers; write hydra/launcher=slurm for this one",
+        ),
+        (
+            "hydra.launcher.workers=2 hydra/launcher=here",
+            "hydra/launcher=here has no settings; write hydra/launcher=joblib or local for this "
+            "one",
+        ),
+        (
+            "hydra.launcher.wrokers=2",
+            "no such setting; did you mean workers? hydra/launcher=local has workers",
+        ),
+        (
+            "hydra.sweeper.ntrials=3 hydra/sweeper=optuna",
+            "no such setting; did you mean n_trials? hydra/sweeper=optuna has direction, metric, "
+            "n_jobs, n_trials, params, pruner, sampler, seed, seeds",
+        ),
+        (
+            "hydra.sweeper.ntrials=3",
+            "no such setting; did you mean n_trials? hydra/sweeper=bench has no settings",
+        ),
+    ],
+)
+def test_a_setting_that_the_launcher_or_sweeper_lacks_is_told_its_place(
+    words: str,
+    expected: str,
+    main: Main,  # noqa: F811
+) -> None:
+    said = main("-m", "task=toy_minimax", "seed=0,1", *words.split())
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"bench: {words.split()[0]}: {expected}\n"
+
+
+def test_a_setting_within_one_of_the_launcher_is_explained_by_hydra(main: Main) -> None:  # noqa: F811
+    said = main("-m", "hydra/launcher=slurm", "hydra.launcher.options.account=ABC")
+    assert said.code == 2
+    assert said.err.endswith("use +hydra.launcher.options.account=ABC\n")
 
 
 def test_methods_at_one_cost(main: Main, tmp_path: Path) -> None:  # noqa: F811

@@ -2,9 +2,12 @@
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from itertools import chain
 from typing import Any
 
+import yaml
 from hydra import initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,7 +16,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from bench.core.settings import BadSetting, unknown_setting
+from bench.core.settings import BadSetting, closest, unknown_setting
 from bench.hydra_parts import put_in
 
 ENVIRONMENT_VALUE = re.compile(r"\$\{oc\.env:[^${}]*\}")
@@ -114,6 +117,35 @@ def check_is_there(cfg: DictConfig, key: str, value: Any) -> None:
     if isinstance(inside, DictConfig) and last not in inside:
         settings = [str(name) for name in inside if name not in ("_target_", "tuning")]
         raise unknown_setting(key, value, settings, last)
+
+
+def check_place(cfg: DictConfig, key: str, value: Any) -> None:
+    """Raise BadSetting, which says where the setting belongs, if the chosen launcher or sweeper
+    lacks a setting such as hydra.launcher.workers.
+
+    cfg: a configuration that has Hydra's own node too.
+    """
+    part, _, name = key.removeprefix("hydra.").partition(".")
+    choices = {
+        file.name.removesuffix(".yaml"): settings_of(yaml.safe_load(file.read_text()))
+        for file in sorted(files("conf").joinpath("hydra", part).iterdir(), key=str)
+    }
+    own = settings_of(cfg.hydra[part])
+    if name.partition(".")[0] in own:
+        return
+    chosen = f"hydra/{part}={cfg.hydra.runtime.choices[f'hydra/{part}']}"
+    there = f"{chosen} has {', '.join(own) or 'no settings'}"
+    others = [choice for choice, settings in choices.items() if name in settings]
+    if others:
+        write = f"write hydra/{part}={' or '.join(others)} for this one"
+        raise BadSetting(f"{key}={value}: {there}; {write}")
+    offer = closest(name, own or chain(*choices.values()))
+    raise BadSetting(f"{key}={value}: no such setting; {offer}{there}")
+
+
+def settings_of(node: Iterable[Any]) -> list[str]:
+    """What may be set in the node of a launcher or sweeper."""
+    return sorted(str(name) for name in node if name not in ("_target_", "max_batch_size"))
 
 
 def own_composer() -> Composer:
