@@ -117,13 +117,13 @@ def test_a_mean_and_its_deviation(values: tuple[float, ...], shown: str) -> None
 
 def test_a_table_that_is_long_or_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [made(tmp_path, float(k), lr=k) for k in range(3)]
-    print_closing(runs, tmp_path / "[s]", most=2)
+    print_closing(runs, tmp_path / "[s] t", most=2)
     title, heads, *rows, more, how = capsys.readouterr().out.splitlines()
     assert title.strip() == "quadratic: objective, lower is better, best first; one run each"
     assert heads.split() == ["lr", "runs", "objective", "seconds", "calls"]
     assert [row.split() for row in rows] == [["0", "1", "0", "2", "30"], ["1", "1", "1", "2", "30"]]
     assert more == "... and 1 more"
-    assert how == f"curves with bands: reproduce compare {tmp_path / '[s]'}"
+    assert how == f"curves with bands: reproduce compare '{tmp_path / '[s] t'}'"  # for a shell
     print_closing([made(tmp_path / "other", None, lr=0)], tmp_path)
     assert capsys.readouterr().out == ""
 

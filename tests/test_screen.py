@@ -487,12 +487,12 @@ def test_offline_it_says_where_the_files_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", Library())  # type: ignore[arg-type]
-    folders = [tmp_path / "runs" / "t" / "a" / key for key in "kl"]
+    folders = [tmp_path / "my runs" / "t" / "a" / key for key in "kl"]
     about = About("t/a/k", {"seed": 1}, folders[0])
     logger = loggers.wandb(about, mode="offline")
     (folders[0] / "wandb" / "offline-run-1-k").mkdir(parents=True)
     logger.close(0)
-    how = f"WANDB_API_KEY=... bash scripts/wandb_sync.sh {tmp_path / 'runs'} sends them\n"
+    how = f"WANDB_API_KEY=... bash scripts/wandb_sync.sh '{tmp_path / 'my runs'}' sends them\n"
     said = capsys.readouterr().err
     assert said == f"bench: W&B is offline: its files are in {folders[0]}/wandb; {how}"
     loggers.wandb(about._replace(alone=False), mode="offline").close(0)

@@ -3,6 +3,7 @@
 import configparser
 import netrc
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -216,7 +217,7 @@ def tell_offline(folders: Sequence[Path]) -> None:
     there = [folder for folder in folders if unsent_parts(folder)]
     if there:
         where = f"{there[0]}/wandb" if len(there) == 1 else f"{len(there)} run folders, in wandb/"
-        root = there[0].parents[2]
+        root = shlex.quote(str(there[0].parents[2]))
         print(
             f"bench: W&B is offline: its files are in {where}; WANDB_API_KEY=... "
             f"bash scripts/wandb_sync.sh {root} sends them",

@@ -1,6 +1,7 @@
 """The table with which a sweep ends: what each setting came to over its seeds, the best first."""
 
 import math
+import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -206,7 +207,7 @@ def print_closing(
         if len(rows) > most:
             console.print(f"... and {len(rows) - most} more")
     if tables:
-        console.print(f"curves with bands: reproduce compare {folder}")
+        console.print(f"curves with bands: reproduce compare {shlex.quote(str(folder))}")
 
 
 def seeds_change_nothing(rows: Sequence[Row]) -> bool:
