@@ -125,13 +125,16 @@ def test_an_error_of_one_lane_ends_all() -> None:
         Joined(own)(standings, 3)
 
 
-def test_an_error_in_a_pass_is_every_lanes() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_an_error_in_a_pass_is_every_lanes(error: type[BaseException]) -> None:
+    """Nobody waits for ever either where the code of a task would end the process."""
+
     def together(places: Sequence[Place]) -> Tensor:
-        raise ZeroDivisionError("in a pass")
+        raise error("in a pass")
 
     task = replace(streams.stream(), together=together)
     own, standings = begun(task, er(0.1, memory=3, replay=3))
-    with pytest.raises(ZeroDivisionError, match="in a pass"):
+    with pytest.raises(error, match="in a pass"):
         Joined(own)(standings, 3)
 
 

@@ -124,7 +124,7 @@ class Meeting:
             self._answer()
             self.all_here.wait_for(lambda: lane in self.answers)
             answer = self.answers.pop(lane)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -144,7 +144,7 @@ class Meeting:
                 found: Sequence[Any]
                 try:
                     found = self.answer(work, [self.asked[lane][1] for lane in lanes])
-                except Exception as error:
+                except BaseException as error:  # else the other lanes would wait for ever
                     found = [error] * len(lanes)
                 self.answers |= dict(zip(lanes, found, strict=True))
         self.asked.clear()
