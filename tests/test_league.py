@@ -172,6 +172,13 @@ def test_the_projects_entries_are_read_where_there_are_none(
     assert entries.read_entries("tiny", entries.RESULTS) == []
     monkeypatch.setattr(entries, own, entered.results)
     assert entries.read_entries("tiny", entries.RESULTS) == found != []
+    first, *others = found
+    newer = first.model_copy(update={"made": "today"})
+    mine = first.model_copy(update={"method": "zz_mine"})
+    for entry in (newer, mine):
+        entries.write_entry(entry, entries.RESULTS)
+    assert entries.read_entries("tiny", entries.RESULTS) == [newer, *others, mine]
+    assert entries.read_entries("tiny", entries.RESULTS.absolute()) == [newer, mine]
 
 
 def test_a_target_is_a_share_of_the_way_from_the_start_to_the_reference(league: League) -> None:
@@ -192,7 +199,8 @@ def test_targets_of_todays_rules_are_kept(league: League, monkeypatch: pytest.Mo
 def test_old_targets_are_refused(league: League) -> None:
     about = league.track.tasks["easy"].model_copy(update={"within": 0.25})
     track = league.track.model_copy(update={"tasks": {**league.track.tasks, "easy": about}})
-    with pytest.raises(BadSetting, match=r"targets of easy are not .* reproduce league targets"):
+    command = f"league targets --track tiny --results {league.results} --tracks {league.folder}"
+    with pytest.raises(BadSetting, match=rf"targets of easy are not .* reproduce {command}$"):
         running.check_targets(replace(league, track=track))
     running.check_targets(league)
 
@@ -1041,8 +1049,13 @@ def test_a_killed_command_goes_on_and_a_killed_method_is_a_row(
 
 
 def test_a_track_without_targets_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"--track tiny: it has no targets in .* league targets"):
-        league_commands.leagues(["tiny"], tmp_path, tmp_path, tmp_path, folder)
+    where = (tmp_path, tmp_path, tmp_path / "two words", folder)
+    with pytest.raises(BadSetting, match=r"--track tiny: it has no targets in .*: write ") as said:
+        league_commands.leagues(["tiny"], *where)
+    command = f"league targets --track tiny --results '{where[2]}' --tracks {folder}"
+    assert str(said.value).endswith(f" write reproduce {command}")
+    own = targets.command_of("online", rules.own_tracks(), RESULTS)
+    assert own == "reproduce league targets --track online"
 
 
 def test_several_tracks_are_asked_for_at_once(

@@ -143,7 +143,7 @@ def leagues(
     """The tracks that are asked for, with their targets; raises BadSetting."""
     from bench.reproduce.league import rules
     from bench.reproduce.league.running import League
-    from bench.reproduce.league.targets import read_targets
+    from bench.reproduce.league.targets import command_of, read_targets
 
     folder = tracks or rules.own_tracks()
     found = []
@@ -152,8 +152,8 @@ def leagues(
         known = read_targets(name, results)
         if known is None:
             raise BadSetting(
-                f"--track {name}: it has no targets in {results}: write reproduce league targets "
-                f"--track {name}"
+                f"--track {name}: it has no targets in {results}: write "
+                f"{command_of(name, folder, results)}"
             )
         places = (runs.expanduser(), results, data.expanduser())
         found.append(

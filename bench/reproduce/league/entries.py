@@ -146,14 +146,19 @@ def write_entry(found: Entry, results: Path) -> Path:
 
 
 def read_entries(track: str, results: Path) -> list[Entry]:
-    """The records of all entries in a track, by name; raises BadSetting for a damaged one."""
-    folder = results / FOLDER / track
-    if results == RESULTS and not folder.is_dir():
+    """The records of all entries in a track, by name; raises BadSetting for a damaged one.
+
+    Where `results` is the default these are the project's own, and those in `results`, which count
+    where both have a method.
+    """
+    folders = [results / FOLDER / track]
+    if results == RESULTS:
         own = (place / FOLDER / track for place in (PACKAGED, CLONED))
-        folder = next((place for place in own if place.is_dir()), folder)
+        folders = [*[place for place in own if place.is_dir()][:1], *folders]
+    files = {file.name: file for folder in folders for file in folder.glob("*.json")}
     found = []
-    for file in sorted(folder.glob("*.json")):
-        if file.name == FILE:
+    for name, file in sorted(files.items()):
+        if name == FILE:
             continue
         try:
             found.append(Entry.model_validate_json(read_small(file, MOST_BYTES)))

@@ -38,7 +38,7 @@ from bench.reproduce.league.rules import (
     entrant,
     rules_of,
 )
-from bench.reproduce.league.targets import Targets
+from bench.reproduce.league.targets import Targets, command_of
 from bench.reproduce.league.trials import (
     Progress,
     Row,
@@ -100,7 +100,7 @@ def check_targets(league: League) -> None:
         if kept is None or kept.rules != today:
             raise BadSetting(
                 f"{league.name}: the targets of {task} are not those of today's rules: write "
-                f"reproduce league targets --track {league.name}"
+                f"{command_of(league.name, league.folder, league.results)}"
             )
 
 

@@ -1,5 +1,6 @@
 """The targets of a track: set by a closed form or a reference run, before any method is entered."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from bench.reproduce.league.rules import (
     TrackTask,
     configured,
     entrant,
+    own_tracks,
     rules_of,
 )
 from bench.reproduce.league.space import first_line
-from bench.reproduce.places import readable
+from bench.reproduce.places import RESULTS, readable
 from bench.reproduce.schema import StrictModel
 from bench.runs import machine
 from bench.runs.files import read_small, write_whole
@@ -160,6 +162,15 @@ def make_targets(
 def in_order(track: Track, name: str, tasks: Mapping[str, TaskTargets]) -> Targets:
     """The targets of a track's tasks that are there, in its order."""
     return Targets(track=name, tasks={task: tasks[task] for task in track.tasks if task in tasks})
+
+
+def command_of(track: str, folder: Path, results: Path) -> str:
+    """The command that sets the targets of a track in these folders of tracks and of records."""
+    places = {"--results": (results, RESULTS), "--tracks": (folder, own_tracks())}
+    other = [
+        f"{name} {shlex.quote(str(place))}" for name, (place, own) in places.items() if place != own
+    ]
+    return " ".join([f"reproduce league targets --track {track}", *other])
 
 
 def targets_file(track: str, results: Path) -> Path:
