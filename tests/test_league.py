@@ -279,6 +279,7 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
         ({"seeds": 17}, {}, True),
         ({"tuning_seeds": 17}, {}, True),
         ({"tuning_seeds": 1}, {}, False),  # as records have it that were made before
+        ({"whole": True}, {}, False),
         ({}, {"metric": "other"}, True),
         ({}, {"within": 0.17}, True),
         ({}, {"most": 17}, True),
@@ -788,6 +789,23 @@ def test_a_method_that_cannot_enter_is_told_in_one_line(
 ) -> None:
     with pytest.raises(BadSetting, match=said):
         running.enter(league, method)
+
+
+def test_minibatches_are_refused_where_every_call_sees_all_the_data(league: League) -> None:
+    """Those that a method searches, and those that its own settings ask for."""
+    whole = league.track.model_copy(update={"whole": True})
+    goal = league.targets.tasks["easy"]
+    said = "algorithm.batch=[0-9]+: every call of this track sees all the data: leave batch out of"
+    with pytest.raises(BadSetting, match=f"--method sfw, tuning: {said} tuning"):
+        trials.refuse(rules.entrant(whole, "tiny", "easy", "sfw"), goal)
+    trials.refuse(rules.entrant(league.track, "tiny", "easy", "sfw"), goal)
+    with pytest.raises(BadSetting, match=said):
+        rules.configured(rules.entrant(whole, "tiny", "easy", "soba"), 0, {"batch": 4})
+    trials.refuse(rules.entrant(whole, "tiny", "easy", "soba"), goal)
+    own = rules.own_tracks()
+    assert [name for name in rules.track_names(own) if rules.read_track(name, own).whole] == [
+        "deterministic"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,11 @@ class Track(StrictModel):
 
     unit: of the work that is limited. by: what is compared, and chooses the best trial: the "work"
     to the target, in this unit, or the "value" of the metric when the limit is reached. batches:
-    the sizes of minibatches that are searched; none: all the data. most, cpu_seconds, memory_gb:
-    where a run ends. trials: the settings that are tried, on so many tuning_seeds; those that are
-    chosen are scored on so many seeds. methods: those that are entered without being named.
+    the sizes of minibatches that are searched; none: all the data. whole: every call has to see all
+    the data, so that a method whose own yaml asks for minibatches is refused; this decides no run,
+    and no digest has it. most, cpu_seconds, memory_gb: where a run ends. trials: the settings that
+    are tried, on so many tuning_seeds; those that are chosen are scored on so many seeds. methods:
+    those that are entered without being named.
     """
 
     title: str
@@ -116,6 +118,7 @@ class Track(StrictModel):
     unit: Unit
     by: Literal["work", "value"] = "work"
     batches: tuple[int, ...] = ()
+    whole: bool = False
     most: Annotated[int, Field(ge=1)]
     cpu_seconds: Annotated[float, Field(gt=0)] = 60.0
     memory_gb: Annotated[float, Field(gt=0)] = MEMORY_GB
@@ -249,10 +252,14 @@ def configured(entered: Entrant, seed: int, settings: Mapping[str, Any]) -> dict
         plain: Any = OmegaConf.to_container(found, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise BadSetting(" ".join(str(error).split())) from None
-    return {
-        "task": check_settings(plain["task"], "task", Task, given=("context",)),
-        "algorithm": check_settings(plain["algorithm"], "algorithm", Algorithm),
-    }
+    task = check_settings(plain["task"], "task", Task, given=("context",))
+    algorithm = check_settings(plain["algorithm"], "algorithm", Algorithm)
+    if entered.track.whole and algorithm.get("batch") is not None:
+        raise BadSetting(
+            f"algorithm.batch={algorithm['batch']}: every call of this track sees all the data: "
+            "leave batch out of tuning, and write batch: null in the method's yaml"
+        )
+    return {"task": task, "algorithm": algorithm}
 
 
 def trial_settings(entered: Entrant, number: int) -> dict[str, Scalar]:
