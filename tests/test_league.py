@@ -45,7 +45,7 @@ from bench.reproduce.league.running import League
 from bench.reproduce.league.targets import TaskTargets
 from bench.reproduce.league.trials import Case, Row, Trial
 from bench.reproduce.places import RESULTS
-from bench.runs import lock
+from bench.runs import lock, source
 from bench.solving.methods import composed, filled
 from tests.conftest import ROOT
 
@@ -505,6 +505,73 @@ def test_a_method_of_an_outside_package_enters_and_is_shown_beside_the_others(
     text = page.method_text(board_of(entered), "guest_well")
     assert "| `easy` | `guest_well` (" in text
     assert "--method guest_well" in text
+
+
+def test_it_is_told_how_many_runs_failed_and_why(
+    entered: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where all runs were there already, and on the page of the method."""
+    lines: list[str] = []
+    track = entered.track.model_copy(update={"tasks": {"easy": entered.track.tasks["easy"]}})
+    moved = replace(entered, track=track, results=tmp_path, tell=lines.append)
+    running.enter(moved, "guest_raises")
+    came, failed = "0 of 4 trials and 0 of 4 scored runs came there", "RuntimeError: no such luck"
+    assert lines == [f"tiny guest_raises easy: {came}; 8 raised or were killed: {failed}"]
+    monkeypatch.setattr(running, "failures_of", lambda found: entries.Failures(1, "oops"))
+    running.tell_end(moved, "easy", "guest_raises")
+    assert lines[-1].endswith("came there; 1 raised or was killed: oops")
+    monkeypatch.setattr(running, "failures_of", lambda found: entries.Failures(0, ""))
+    running.tell_end(moved, "easy", "guest_raises")
+    assert lines[-1].endswith("came there")
+    board = board_of(entered)
+    said = "\n\nRuns that raised or were killed:\n\n- `guest_raises` on `easy`: 8 runs: " + failed
+    assert said in page.method_text(board, "guest_raises")
+    assert "raised" not in page.method_text(board, "soba")
+
+
+def test_edited_code_of_a_package_is_outdated_and_run_anew(
+    entered: League, guests: Path, tmp_path: Path
+) -> None:
+    found = [entry_of(entered, method) for method in ("guest_well", "soba")]
+    both = [entered.entrant("easy", entry.method) for entry in found]
+    goal = entered.targets.tasks["easy"]
+
+    def keys() -> list[str]:
+        return [trials.case_of(method, goal, 0, {}).key for method in both]
+
+    before, file = keys(), guests / "league_guest/methods.py"
+    work = entered.work("easy", "guest_well")._replace(file=tmp_path / "rows")
+    assert entries.outdated_methods(found, "tiny", entered.track) == set()
+    try:
+        file.write_text(METHODS.replace("y - o.g_y", "y - 0.5 * o.g_y"))
+        source.contents.cache_clear()
+        assert entries.outdated_methods(found, "tiny", entered.track) == {"guest_well"}
+        mine, own = keys()
+        with pytest.raises(BadSetting, match="has changed since the command began"):
+            trials.make_missing(work)
+    finally:
+        file.write_text(METHODS)
+        source.contents.cache_clear()
+    assert mine != before[0]
+    assert own == before[1]
+    assert keys() == before
+
+
+def test_a_methods_code_is_that_of_its_package_wherever_its_files_are(
+    entered: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of this suite makes no entry outdated by its files."""
+    found = entered.entrant("easy", "guest_well")
+
+    def digest(**used: str) -> str:
+        files = {file.replace("_", "/"): content for file, content in used.items()}
+        monkeypatch.setattr(rules, "source", lambda config: {"files": files})
+        return rules.method_digest(found)
+
+    before = digest(guest_a="1", guest_b="2", bench_core="3")
+    assert digest(guest_c="1", guest_b="2", bench_core="4", tasks_a="5") == before
+    assert digest(guest_a="1", guest_b="3", bench_core="3") != before
+    assert digest(guest_a="1", bench_core="3") != before
 
 
 def test_a_cut_line_and_missing_runs_are_made_again_and_no_other(

@@ -85,6 +85,17 @@ class RunCount(NamedTuple):
     asked: int
 
 
+class Failures(NamedTuple):
+    """How many runs raised or were killed, and why.
+
+    reasons: that of the first scored run which did. An entry has the reasons of all trials
+    together, so that all of them are given where only trials failed.
+    """
+
+    number: int
+    reasons: str
+
+
 def count_runs(entered: Entrant, targets: TaskTargets, progress: Progress) -> RunCount:
     """How many runs of a method on a task are there, and how many are asked for at most: those of
     a trial that has missed the target count as made."""
@@ -117,6 +128,14 @@ def task_entry(entered: Entrant, targets: TaskTargets, progress: Progress) -> Ta
 def digest_of(targets: TaskTargets) -> str:
     """A digest of a task's rules and targets: entries with the same one can be compared."""
     return hash_of(targets.model_dump())
+
+
+def failures_of(found: TaskEntry) -> Failures:
+    """The runs of a method on a task that raised or were killed, trials included."""
+    bad = ("failed", "killed")
+    own = [row.reason for row in found.runs if row.status in bad]
+    number = len(own) + sum(status in bad for status in found.trials.status)
+    return Failures(number, "; ".join(map(str, own[:1] or found.trials.reasons)))
 
 
 def make_entry(entered: Entrant, first_order: bool, tasks: Mapping[str, TaskEntry]) -> Entry:

@@ -11,6 +11,7 @@ from bench.reproduce.league import scores
 from bench.reproduce.league.entries import (
     Entry,
     TaskEntry,
+    failures_of,
     is_complete,
     outdated_methods,
     read_entries,
@@ -293,26 +294,22 @@ def task_phrase(method: str, work: Array, unit: str) -> str:
 
 
 def failures_text(board: Board) -> str:
-    """A line for each method with runs that failed, and why; and the entries that are left out.
-
-    The reason is that of the first scored run that failed. An entry has the reasons of all trials
-    together, so that all of them are shown where only trials failed.
-    """
-    lines = []
-    for method, tasks in board.entries.items():
-        for task, found in tasks.items():
-            statuses = [*found.trials.status, *(row.status for row in found.runs)]
-            bad = sum(status in ("failed", "killed") for status in statuses)
-            if bad:
-                own = [row.reason for row in found.runs if row.status in ("failed", "killed")]
-                reasons = own[:1] or found.trials.reasons
-                lines.append(
-                    f"- `{method}` on `{task}`: {bad} runs: {'; '.join(map(str, reasons))}"
-                )
+    """A line for each method with runs that failed, and why; and the entries that are left out."""
+    lines = [line for method in board.names for line in failure_lines(board, method)]
     lines += [f"- {line}" for line in board.left_out]
     if not lines:
         return ""
     return "Runs that raised or were killed, and entries left out:\n\n" + "\n".join(lines) + "\n"
+
+
+def failure_lines(board: Board, method: str) -> list[str]:
+    """A line for each task on which runs of a method failed, and why."""
+    found = {task: failures_of(entry) for task, entry in board.entries[method].items()}
+    return [
+        f"- `{method}` on `{task}`: {failures.number} runs: {failures.reasons}"
+        for task, failures in found.items()
+        if failures.number
+    ]
 
 
 def findings_text(boards: Sequence[Board]) -> str:
@@ -392,8 +389,11 @@ def method_text(board: Board, method: str) -> str:
         )
     head = ["task", "work to the target", "least of all", "good trials", "chosen settings"]
     remark = f" {OUTDATED}" if method in board.outdated else ""
+    failed = failure_lines(board, method)
+    last = "\n".join(["\nRuns that raised or were killed:\n", *failed, ""]) if failed else ""
     return (
         f"# {method} in {board.name}\n\nRank {rank_text(place.rank)} of {len(board.entries)}, "
         f"area over {WORDS[unit]} {shown(place.area)}. "
-        f"Repeat it: `{board.records[method].command}`.{remark}\n\n" + markdown_table(head, rows)
+        f"Repeat it: `{board.records[method].command}`.{remark}\n\n"
+        f"{markdown_table(head, rows)}{last}"
     )

@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 
 from bench.core import exact
 from bench.core.algorithm import Algorithm
-from bench.core.packages import package_of
+from bench.core.packages import PACKAGES, package_of
 from bench.core.settings import BadSetting, check_settings
 from bench.core.task import Task
 from bench.core.work import FOURFOLD, HELD, LEAST, Unit
@@ -40,7 +40,8 @@ from bench.reproduce.league.space import (
     value_at,
 )
 from bench.reproduce.schema import StrictModel
-from bench.runs.name import describe_node
+from bench.runs.name import describe_node, hash_of
+from bench.runs.source import source, targets_of
 from bench.solving.methods import GROUP, composed
 
 TRIED = 1000  # the first seed of the trials; those that are scored are 0, 1, ...
@@ -282,16 +283,31 @@ def trial_settings(entered: Entrant, number: int) -> dict[str, Scalar]:
 
 
 def method_digest(entered: Entrant) -> str:
-    """A digest of all that decides an entry beside the rules: the method's settings, the versions
-    of its code, and what is searched."""
+    """A digest of all that decides an entry beside the rules: the method's settings, its code, and
+    what is searched."""
     node: Any = OmegaConf.to_container(entered.configuration.algorithm, resolve=False)
     space = read_space(entered.method, node)
+    algorithm = configured(entered, TRIED, {})["algorithm"]
     meaning = {
-        "algorithm": describe_node(configured(entered, TRIED, {})["algorithm"]),
+        **describe_method(algorithm),
         "space": {key: dumped(part) for key, part in space.items()},
     }
     text = json.dumps(meaning, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def describe_method(algorithm: dict[str, Any]) -> dict[str, Any]:
+    """What a method with these checked settings is, as digests have it: its settings, and its code.
+
+    The functions of this suite have versions that say when their code has changed. Those of other
+    packages need not have any, and so the content of each of their files is looked at.
+    """
+    described = {"algorithm": describe_node(algorithm)}
+    if all(package_of(target) is None for target in targets_of(algorithm)):
+        return described
+    used = source({"task": {}, "algorithm": algorithm})["files"]
+    outside = [digest for file, digest in used.items() if file.split("/")[0] not in PACKAGES]
+    return {**described, "code": hash_of({"files": sorted(outside)})}
 
 
 def method_digests(track: Track, name: str, methods: Collection[str]) -> dict[str, str]:

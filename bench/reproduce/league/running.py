@@ -22,6 +22,7 @@ from bench.reproduce.league.entries import (
     RunCount,
     TaskEntry,
     count_runs,
+    failures_of,
     is_complete,
     make_entry,
     outdated_methods,
@@ -36,6 +37,7 @@ from bench.reproduce.league.rules import (
     Track,
     configured,
     entrant,
+    method_digest,
     rules_of,
 )
 from bench.reproduce.league.targets import Targets, command_of
@@ -81,7 +83,8 @@ class League:
     def work(self, task: str, method: str) -> Work:
         """What a process needs to know to make a method's runs on a task."""
         file, targets = self.file(task, method), self.targets.tasks[task]
-        return Work(self.name, self.folder, task, method, targets, self.data, file)
+        digest = method_digest(self.entrant(task, method))
+        return Work(self.name, self.folder, task, method, digest, targets, self.data, file)
 
     def entrant(self, task: str, method: str) -> Entrant:
         """A method on a task of the track; raises BadSetting."""
@@ -141,11 +144,10 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
     with lock.hold(league.root / ROWS / league.name / method):
         old = lacking(league, method)
         kept = {} if old is None else todays(old, league.track, league.targets)
-        waiting = [
-            task
-            for task, entered in entrants.items()
-            if task not in kept and has_missing(league, entered, method)
-        ]
+        asked = [task for task in entrants if task not in kept]
+        waiting = [task for task in asked if has_missing(league, entrants[task], method)]
+        for task in [task for task in asked if task not in waiting]:
+            tell_end(league, task, method)
         if league.apart:
             make_together(league, waiting, method, jobs)
         else:
@@ -195,7 +197,7 @@ def make_together(league: League, tasks: list[str], method: str, jobs: int) -> N
                     note_killed(league, task, method, process.exitcode)
                     waiting.append(task)
                 else:
-                    league.tell(f"{league.name} {method} {task}: {told(league, task, method)}")
+                    tell_end(league, task, method)
     finally:
         for process in going.values():
             process.terminate()
@@ -240,16 +242,21 @@ def note_killed(league: League, task: str, method: str, code: int) -> None:
         add_line(file, row.model_dump_json())
 
 
-def told(league: League, task: str, method: str) -> str:
-    """What became of a method on a task, in a few words."""
+def tell_end(league: League, task: str, method: str) -> None:
+    """Tell what became of a method on a task, all of whose runs are there."""
     entered, targets = league.entrant(task, method), league.targets.tasks[task]
     found = task_entry(entered, targets, league.progress(task, method))
     tried = sum(work is not None for work in found.trials.work)
     scored = sum(math.isfinite(row.work(league.track.scored)) for row in found.runs)
-    return (
-        f"{tried} of {len(found.trials.status)} trials and {scored} of {len(found.runs)} scored "
-        "runs came there"
+    failures = failures_of(found)
+    line = (
+        f"{league.name} {method} {task}: {tried} of {len(found.trials.status)} trials and "
+        f"{scored} of {len(found.runs)} scored runs came there"
     )
+    if failures.number:
+        were = "was" if failures.number == 1 else "were"
+        line += f"; {failures.number} raised or {were} killed: {failures.reasons}"
+    league.tell(line)
 
 
 def entry_of(

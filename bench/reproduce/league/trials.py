@@ -19,7 +19,9 @@ from bench.reproduce.league.rules import (
     Entrant,
     Track,
     configured,
+    describe_method,
     entrant,
+    method_digest,
     read_track,
     trial_settings,
 )
@@ -126,12 +128,16 @@ class Progress(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a process needs to know to make a method's runs on a task. file: where rows go."""
+    """What a process needs to know to make a method's runs on a task.
+
+    digest: of the method as the command has it (rules.method_digest). file: where rows go.
+    """
 
     track: str
     folder: Path
     task: str
     method: str
+    digest: str
     targets: TaskTargets
     data: Path
     file: Path
@@ -144,7 +150,7 @@ def case_of(entered: Entrant, targets: TaskTargets, seed: int, settings: dict[st
         "rules": targets.rules,
         "target": targets.seeds[str(seed)].model_dump(),
         "task": describe_node(config["task"]),
-        "algorithm": describe_node(config["algorithm"]),
+        **describe_method(config["algorithm"]),
         "seed": seed,
     }
     return Case(hash_of(meaning), seed, settings)
@@ -289,9 +295,11 @@ def make_missing(work: Work, idle_kb: float | None = None) -> None:
     """Make the runs of a method on a task that are not there yet, one after the other.
 
     idle_kb: the memory of this process before, beyond which that of the runs is noted; None: it is
-    not measured.
+    not measured. Raises BadSetting if the method is no longer the one of the command.
     """
     entered = entrant(read_track(work.track, work.folder), work.track, work.task, work.method)
+    if method_digest(entered) != work.digest:
+        raise BadSetting("the method has changed since the command began: give the command again")
     for case in missing(entered, work.targets, work.file):
         row = make_run(entered, work.targets, case, work.data)
         if idle_kb is not None:  # before the row: a kill leaves no row whose memory is not known
