@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from bench.reproduce.league.running import League
 from bench.reproduce.league.targets import TaskTargets
 from bench.reproduce.league.trials import Case, Row, Trial
 from bench.reproduce.places import RESULTS
-from bench.runs import lock, source
+from bench.runs import exit_codes, lock, source
 from bench.solving.methods import composed, filled
 from tests.conftest import ROOT
 
@@ -84,6 +84,8 @@ def method(outer_lr: Positive = 0.1, how: str = "well", T: Count = 3) -> Algorit
             raise RuntimeError("no such luck")
         if how == "memory":
             raise MemoryError("too much")
+        if how == "exits":
+            raise SystemExit(0)
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "slow":
@@ -104,7 +106,7 @@ T: 3
 tuning:
   outer_lr: {{log: [0.1, 10], of: x}}
 """
-HOWS = ("well", "raises", "memory", "diverges", "killed", "slow")
+HOWS = ("well", "raises", "memory", "diverges", "exits", "killed", "slow")
 EASY = TINY["tasks"]["easy"]  # type: ignore[index]
 
 
@@ -529,6 +531,12 @@ def test_it_is_told_how_many_runs_failed_and_why(
     assert "raised" not in page.method_text(board, "soba")
 
 
+def test_a_step_that_exits_is_a_run_that_failed(league: League, guests: Path) -> None:
+    goal, method = league.targets.tasks["easy"], league.entrant("easy", "guest_exits")
+    made = trials.make_run(method, goal, trials.case_of(method, goal, 0, {}), league.data)
+    assert (made.status, made.reason) == ("failed", "SystemExit: 0")
+
+
 def test_edited_code_of_a_package_is_outdated_and_run_anew(
     entered: League, guests: Path, tmp_path: Path
 ) -> None:
@@ -631,7 +639,7 @@ def test_the_run_that_a_kill_ended_is_the_one_that_was_going_on(
             break
         made = Row(**case._asdict(), status="reached", value=0.0, calls={"grad_f": 1})
         trials.add_line(file, made.model_dump_json())
-    running.note_killed(moved, "easy", "soba", -9)
+    assert running.note_end(moved, "easy", "soba", -9)
     killed = [each for each in trials.read_progress(file).rows.values() if each.status == "killed"]
     assert [(each.seed, each.settings) for each in killed] == [(case.seed, case.settings)]
     assert len(trials.read_progress(file).rows) == 6
@@ -640,12 +648,57 @@ def test_the_run_that_a_kill_ended_is_the_one_that_was_going_on(
 def test_a_process_that_is_killed_after_its_last_row_adds_none(entered: League) -> None:
     file = entered.file("easy", "soba")
     before = file.read_text()
-    running.note_killed(entered, "easy", "soba", -9)
+    assert not running.note_end(entered, "easy", "soba", -9)
+    assert not running.note_end(entered, "easy", "soba", 0)
     assert file.read_text() == before
 
 
-def test_a_damaged_line_is_told_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "rows").write_text(row(1, "limit").model_dump_json() + "\n{]\n")
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_method_that_ends_its_process_is_a_row(
+    code: int, entered: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by os._exit: the process is begun again until there is a row of each run."""
+    track = entered.track.model_copy(update={"trials": 1, "seeds": 1})
+    lines: list[str] = []
+    moved = replace(entered, track=track, root=tmp_path, tell=lines.append)
+
+    class Exited:
+        """Stands in for a process that the method has ended at once."""
+
+        exitcode, sentinel = code, None
+
+        def __init__(self, **settings: Any) -> None:
+            pass
+
+        def start(self) -> None:
+            pass
+
+        join = set_forkserver_preload = is_alive = lambda *_: None
+
+    Exited.Process = Exited  # type: ignore[attr-defined]
+    monkeypatch.setattr(running, "get_context", lambda kind: Exited())
+    monkeypatch.setattr(running.connection, "wait", lambda waiting: None)
+    running.make_together(moved, ["easy"], "soba", 1)
+    rows = moved.progress("easy", "soba").rows.values()
+    assert [each.seed for each in rows] == [rules.TRIED, 0]
+    assert {each.status for each in rows} == {"killed"}
+    reason = f"it ended its process with exit code {code}"
+    assert {each.reason for each in rows} == {reason}
+    assert lines == [
+        "tiny soba easy: 0 of 1 trials and 0 of 1 scored runs came there; 2 raised or were killed: "
+        + reason
+    ]
+
+
+def test_a_process_that_gave_up_has_said_why(entered: League) -> None:
+    with pytest.raises(BadSetting, match="soba on easy: its process gave up, and said why above"):
+        running.note_end(entered, "easy", "soba", running.GAVE_UP)
+
+
+@pytest.mark.parametrize("damaged", [b"{]", b'{"key": "\xff"}', b"[1]"])
+def test_a_damaged_line_is_told_in_one_line(damaged: bytes, tmp_path: Path) -> None:
+    line = row(1, "limit").model_dump_json().encode()
+    (tmp_path / "rows").write_bytes(line + b"\n" + damaged + b"\n")
     with pytest.raises(BadSetting, match="rows: line 2 is damaged: remove that line"):
         trials.read_progress(tmp_path / "rows")
 
@@ -836,12 +889,51 @@ def test_what_another_process_has_completed_meanwhile_is_not_made_again(
     assert made == ["soba", "soba", "bome"]
 
 
-def test_two_processes_do_not_make_one_entry(entered: League) -> None:
-    with (
-        lock.hold(entered.root / running.ROWS / "tiny" / "soba"),
-        pytest.raises(lock.Busy, match="is being written"),
-    ):
-        running.enter(entered, "soba")
+def test_two_processes_do_not_make_one_entry(
+    entered: League, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--tracks", str(folder), "--results", str(entered.results)]
+    where += ["--runs", str(entered.root), "--track", "tiny"]
+    with lock.hold(entered.root / running.ROWS / "tiny" / "soba"):
+        asked = ["run", *where, "--method", "soba"]
+        code = league_commands.app(asked, standalone_mode=False)
+    assert code == exit_codes.PUT_OFF
+    assert "is being written by process" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_place_for_runs_that_cannot_be_written_is_refused_by_its_option(
+    league: League, folder: Path
+) -> None:
+    moved = replace(league, root=folder / "tiny.yaml")
+    with pytest.raises(BadSetting, match=r"--runs: cannot write .*; write --runs \.\.\. for"):
+        running.enter(moved, "soba")
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (lambda _: None, "its function returns NoneType, not Algorithm: end it so"),
+        (lambda _: [][0], "its function raises IndexError: list index out of range: repair it"),
+        (lambda _: sys.exit(3), "its function raises SystemExit: 3: repair it"),
+        (lambda _: refuse("algorithm.T=1: write 2"), "algorithm.T=1: write 2"),
+    ],
+)
+def test_a_function_that_gives_no_algorithm_is_refused_before_any_run(
+    gives: Callable[[Any], object],
+    said: str,
+    league: League,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "build", gives)
+    moved = replace(league, root=tmp_path / "runs")
+    with pytest.raises(BadSetting, match=f"^--method soba: {said}$"):
+        running.enter(moved, "soba")
+    assert not moved.root.exists()
+
+
+def refuse(line: str) -> None:
+    raise BadSetting(line)
 
 
 @pytest.mark.parametrize(
@@ -856,6 +948,25 @@ def test_a_method_that_cannot_enter_is_told_in_one_line(
 ) -> None:
     with pytest.raises(BadSetting, match=said):
         running.enter(league, method)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"outer_lr: 0.1", "^conf/algorithm/guest_odd.yaml: it names no function: write _target_"),
+        (b"- outer_lr", "^conf/algorithm/guest_odd.yaml: it names no function: write _target_"),
+        (b"_target_: 3", "^conf/algorithm/guest_odd.yaml: it names no function: write _target_"),
+        (b"a: \xff", "^--method guest_odd, task quadratic: 'utf-8' codec can't decode byte 0xff"),
+    ],
+)
+def test_a_yaml_that_is_no_methods_is_told_in_one_line(
+    content: bytes, said: str, league: League, guests: Path
+) -> None:
+    file = guests / "league_guest/conf/algorithm/guest_odd.yaml"
+    file.write_bytes(content)
+    with pytest.raises(BadSetting, match=said):
+        league.entrant("easy", "guest_odd")
+    file.unlink()
 
 
 def test_minibatches_are_refused_where_every_call_sees_all_the_data(league: League) -> None:
@@ -878,6 +989,7 @@ def test_minibatches_are_refused_where_every_call_sees_all_the_data(league: Leag
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
+        (3, r"(?<!: ): Input should be an object; write \{log"),
         ({"outer_lr": {"log": [0, 1]}}, "outer_lr: write log"),
         ({"nothing": {"choice": [1]}}, "nothing: the method has no such setting"),
         ({"outer_lr": {"choice": []}}, "outer_lr"),
@@ -894,7 +1006,7 @@ def test_minibatches_are_refused_where_every_call_sees_all_the_data(league: Leag
         ),
     ],
 )
-def test_a_wrong_space_is_told_in_one_line(declared: dict[str, object], said: str) -> None:
+def test_a_wrong_space_is_told_in_one_line(declared: object, said: str) -> None:
     with pytest.raises(BadSetting, match=f"conf/algorithm/mine.yaml: tuning.*{said}"):
         space.read_space("mine", {"outer_lr": 0.1, "T": 1, "K": 1, "tuning": declared})
 
@@ -1141,6 +1253,19 @@ def test_a_track_without_targets_is_told(folder: Path, tmp_path: Path) -> None:
     assert str(said.value).endswith(f" write reproduce {command}")
     own = targets.command_of("online", rules.own_tracks(), RESULTS)
     assert own == "reproduce league targets --track online"
+
+
+@pytest.mark.parametrize("command", ["targets", "plan", "run", "report"])
+def test_a_folder_without_tracks_is_refused(command: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=f"^--tracks {tmp_path}: it has no tracks: write a folder"):
+        league_commands.app([command, "--tracks", str(tmp_path)], standalone_mode=False)
+
+
+@pytest.mark.parametrize("content", [b"- a", b"a: 2020-01-01", b"a: \xff", b"a: ["])
+def test_a_yaml_that_is_no_track_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_bytes(content)
+    with pytest.raises(BadSetting, match=r"conf/league/odd.yaml: [^:]"):
+        rules.read_track("odd", tmp_path)
 
 
 def test_several_tracks_are_asked_for_at_once(

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from bench.core.settings import BadSetting
 from bench.reproduce.making import time_limit
-from bench.reproduce.options import RUNS, KnownResults, Results, Runs
+from bench.reproduce.options import OK, RUNS, KnownResults, Results, Runs
 from bench.reproduce.places import RESULTS
 from bench.reproduce.terminal import err, out
+from bench.runs.exit_codes import PUT_OFF
 from bench.runs.importing import import_torch
 
 if TYPE_CHECKING:
@@ -104,16 +105,22 @@ def run(
     """Enter methods in a track: tune, score and record them. A killed one goes on where it was.
 
     A method of a package of your own enters in the same way; its record is kept beside the others,
-    none of which is run again.
+    none of which is run again. An entry that another process is making is left to that one: then
+    the exit code is 75.
     """
     import_torch()
     from bench.reproduce.league.running import check_targets, enter_all
 
+    code = OK
     with time_limit(hours):
         for league in leagues(track, data, runs, results, tracks):
             check_targets(league)
             for file in enter_all(league, method, jobs):
-                out.print(f"{file}")
+                if file is None:
+                    code = PUT_OFF
+                else:
+                    out.print(f"{file}")
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -390,6 +390,6 @@ def has_ended_run(root: Path) -> bool:
     return next(_holding(SUMMARY, root), None) is not None
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """An error as one line, for the note of why a run stopped."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -31,11 +31,12 @@ class Busy(BadSetting):
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
+def hold(folder: Path, option: str = "run.root=") -> Iterator[None]:
     """A context in which only this process writes the folder, which is made if it is not there.
 
-    Folders that were made here and are empty at the end, because the run was refused, are removed.
-    Raises Busy if another process writes the folder, and BadSetting if it cannot be made.
+    option: by which the user says where the folder is, for the refusal. Folders that were made here
+    and are empty at the end, because the run was refused, are removed. Raises Busy if another
+    process writes the folder, and BadSetting if it cannot be made.
     """
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     path = folder / NAME
@@ -43,8 +44,8 @@ def hold(folder: Path) -> Iterator[None]:
         file = _take(folder, path)
     except OSError as error:
         raise BadSetting(
-            f"run.root: cannot write {error.filename or path}: {error.strerror}; "
-            "write run.root=... for another place"
+            f"{option.strip('= ')}: cannot write {error.filename or path}: {error.strerror}; "
+            f"write {option}... for another place"
         ) from None
     try:
         with suppress(OSError):  # on a full disk the run's own files will raise

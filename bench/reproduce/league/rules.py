@@ -42,7 +42,7 @@ from bench.reproduce.league.space import (
 from bench.reproduce.schema import StrictModel
 from bench.runs.name import describe_node, hash_of
 from bench.runs.source import source, targets_of
-from bench.solving.methods import GROUP, composed
+from bench.solving.methods import GROUP, UNREADABLE, composed
 
 TRIED = 1000  # the first seed of the trials; those that are scored are 0, 1, ...
 MEMORY_GB = 4.0  # a run's limit, unless its track has another one
@@ -167,8 +167,10 @@ def own_tracks() -> Path:
 
 
 def track_names(folder: Path) -> list[str]:
-    """The tracks that a folder has."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    """The tracks that a folder has; raises BadSetting if there is none."""
+    if found := sorted(path.stem for path in folder.glob("*.yaml")):
+        return found
+    raise BadSetting(f"--tracks {folder}: it has no tracks: write a folder with a yaml for each")
 
 
 @cache
@@ -176,11 +178,11 @@ def read_track(name: str, folder: Path) -> Track:
     """The track of this name; raises BadSetting for one that is not there or not right."""
     file = folder / f"{name}.yaml"
     if not file.is_file():
-        known = ", ".join(track_names(folder)) or "none"
+        known = ", ".join(track_names(folder))
         raise BadSetting(f"--track {name}: no such track; there is {known}")
     try:
         return Track.model_validate_json(json.dumps(yaml.safe_load(file.read_text())))
-    except (ValidationError, yaml.YAMLError) as error:
+    except (ValidationError, TypeError, *UNREADABLE) as error:  # TypeError: such as a date
         raise BadSetting(f"conf/league/{file.name}: {first_line(error)}") from None
 
 
@@ -204,7 +206,7 @@ def compose_on(track: Track, task: str, method: str | None) -> Any:
     try:
         with initialize_config_module("conf", version_base="1.3"):
             found: Any = compose(overrides=[*chosen, "+seed=0", f"+run={{steps: {most}}}"])
-    except (HydraException, yaml.YAMLError) as error:
+    except (HydraException, *UNREADABLE) as error:
         own = f"algorithm/{method}"
         if isinstance(error, MissingConfigException) and error.missing_cfg_file == own:
             there = ", ".join(error.options or [])
@@ -223,9 +225,14 @@ def entrant_of(
 ) -> Entrant:
     """A method on a task of a track, whose configurations were composed (`found`).
 
-    Raises BadSetting if the method's search space is wrong.
+    Raises BadSetting if the method's yaml names no function, or if its search space is wrong.
     """
     plain: Any = OmegaConf.to_container(found.algorithm, resolve=False)
+    if not isinstance(plain, dict) or not isinstance(plain.get("_target_"), str):
+        raise BadSetting(
+            f"conf/algorithm/{method}.yaml: it names no function: write "
+            "_target_: package.module.function in it"
+        )
     space: dict[str, Logarithmic | Chosen] = {}
     if tuned:
         space |= read_space(method, plain)

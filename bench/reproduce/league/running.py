@@ -54,8 +54,11 @@ from bench.reproduce.league.trials import (
     refuse,
 )
 from bench.runs import lock
+from bench.runs.folder import reason_of
+from bench.runs.opening import of_kind
 
 ROWS = ".league"  # below the folder of runs
+GAVE_UP = 1  # the exit code of a process that raised, beside its runs, and has said what
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,14 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
     A record that lacks a task, such as one that the track was given later, is completed; one that
     is complete is made again, from the runs that are there and those that are not.
 
-    jobs: tasks at a time. Raises BadSetting if the method is not there or its space is refused,
-    and lock.Busy if another process is making its entry.
+    jobs: tasks at a time. Raises BadSetting if the method is not there, its space is refused or
+    its function gives no algorithm, and lock.Busy if another process is making its entry.
     """
     entrants = {task: league.entrant(task, method) for task in league.track.tasks}
     for task, entered in entrants.items():
         refuse(entered, league.targets.tasks[task])
-    with lock.hold(league.root / ROWS / league.name / method):
+    algorithm = built(next(iter(entrants.values())))
+    with lock.hold(league.root / ROWS / league.name / method, "--runs "):
         old = lacking(league, method)
         kept = {} if old is None else todays(old, league.track, league.targets)
         asked = [task for task in entrants if task not in kept]
@@ -153,7 +157,7 @@ def enter(league: League, method: str, jobs: int = 1) -> Path:
         else:
             for task in waiting:
                 make_missing(league.work(task, method))
-        found = entry_of(league, entrants, method, kept)
+        found = entry_of(league, entrants, method, kept, algorithm.first_order)
         if old is not None and kept:
             both = dict.fromkeys([*old.processor.split(", "), found.processor])
             found = found.model_copy(update={"processor": ", ".join(both)})
@@ -193,8 +197,7 @@ def make_together(league: League, tasks: list[str], method: str, jobs: int) -> N
                     continue
                 process.join()
                 del going[task]
-                if process.exitcode:
-                    note_killed(league, task, method, process.exitcode)
+                if note_end(league, task, method, process.exitcode or 0):
                     waiting.append(task)
                 else:
                     tell_end(league, task, method)
@@ -226,20 +229,21 @@ def end_with_command() -> None:
     os._exit(1)
 
 
-def note_killed(league: League, task: str, method: str, code: int) -> None:
-    """Write the row of the run with which its process was killed; none if all its runs had ended.
+def note_end(league: League, task: str, method: str, code: int) -> bool:
+    """Write the row of the run with which its process was killed, or which ended the process.
 
-    Raises BadSetting if the process ended by itself: then not the method is wrong, but what it was
-    given.
+    Gives False, and writes nothing, if all runs had ended. Raises BadSetting if the process gave
+    up: then not the method is wrong, but what it was given.
     """
-    if code > 0:
+    if code == GAVE_UP:
         raise BadSetting(f"{method} on {task}: its process gave up, and said why above")
     entered, targets = league.entrant(task, method), league.targets.tasks[task]
     file = league.file(task, method)
     case = next(missing(entered, targets, file), None)
     if case is not None:
-        row = Row(**case._asdict(), status="killed", reason=reason_killed(-code))
+        row = Row(**case._asdict(), status="killed", reason=reason_killed(code))
         add_line(file, row.model_dump_json())
+    return case is not None
 
 
 def tell_end(league: League, task: str, method: str) -> None:
@@ -260,31 +264,42 @@ def tell_end(league: League, task: str, method: str) -> None:
 
 
 def entry_of(
-    league: League, entrants: Mapping[str, Entrant], method: str, kept: Mapping[str, TaskEntry]
+    league: League,
+    entrants: Mapping[str, Entrant],
+    method: str,
+    kept: Mapping[str, TaskEntry],
+    first_order: bool,
 ) -> Entry:
     """The record of a method whose runs are all there, but for those of the tasks that are kept."""
-    any_of = next(iter(entrants.values()))
-    settings = configured(any_of, TRIED, {})["algorithm"]
     tasks = {
         task: kept[task]
         if task in kept
         else task_entry(entered, league.targets.tasks[task], league.progress(task, method))
         for task, entered in entrants.items()
     }
-    return make_entry(any_of, promises(settings), tasks)
+    return make_entry(next(iter(entrants.values())), first_order, tasks)
 
 
-def promises(settings: dict[str, object]) -> bool:
-    """Whether a method promises to take no second derivative."""
-    algorithm: Algorithm = build(settings)
-    return algorithm.first_order
+def built(entered: Entrant) -> Algorithm:
+    """A method with its own settings; raises BadSetting if its function raises or gives something
+    else."""
+    where = f"--method {entered.method}"
+    try:
+        made = build(configured(entered, TRIED, {})["algorithm"])
+    except BadSetting as error:
+        raise BadSetting(f"{where}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise BadSetting(f"{where}: its function raises {reason_of(error)}: repair it") from None
+    return of_kind(Algorithm, made, where)
 
 
-def enter_all(league: League, methods: list[str] | None = None, jobs: int = 1) -> Iterator[Path]:
+def enter_all(
+    league: League, methods: list[str] | None = None, jobs: int = 1
+) -> Iterator[Path | None]:
     """Enter these methods, one after the other, and give the file of each record as it is written.
 
-    A method whose entry another process is making is left to that one. methods: None enters those
-    of the track whose record is not complete when their turn comes.
+    A method whose entry another process is making is left to that one, and None is given. methods:
+    None enters those of the track whose record is not complete when their turn comes.
     """
     for method in methods or league.track.methods:
         if methods is None and method in recorded(league):
@@ -293,3 +308,4 @@ def enter_all(league: League, methods: list[str] | None = None, jobs: int = 1) -
             yield enter(league, method, jobs)
         except lock.Busy as error:
             league.tell(str(error))
+            yield None

@@ -47,7 +47,7 @@ def first_line(error: Exception) -> str:
     """What is wrong with a yaml, in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
     return " ".join(str(error).split())
 
 

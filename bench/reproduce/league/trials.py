@@ -212,10 +212,10 @@ def read_progress(file: Path) -> Progress:
     """
     rows: dict[str, Row] = {}
     memory: float | None = None
-    lines = file.read_text().split("\n")[:-1] if file.is_file() else []
+    lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
     for number, line in enumerate(lines, 1):
         try:
-            found = json.loads(line)
+            found = json.loads(line.decode())
             if "memory_mb" in found:
                 memory = max(memory or 0.0, found["memory_mb"])
             else:
@@ -259,7 +259,7 @@ def make_run(entered: Entrant, targets: TaskTargets, case: Case, data: Path) -> 
         end = work_to_goal(
             task, build(config["algorithm"]), case.seed, goal, limit, dear=about.solved is not None
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Row(**case._asdict(), status="failed", reason=reason_of(error))
     return row_of(case, end)
 
@@ -336,9 +336,12 @@ def limit_memory(gb: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def reason_killed(number: int) -> str:
-    """What is known of a run whose process was killed by this signal."""
-    return f"its process was killed by signal {number}; 9 is often for lack of memory"
+def reason_killed(code: int) -> str:
+    """What is known of a run that has ended its process, by the exit code of the process: a signal
+    is one below 0."""
+    if code >= 0:
+        return f"it ended its process with exit code {code}"
+    return f"its process was killed by signal {-code}; 9 is often for lack of memory"
 
 
 def refuse(entered: Entrant, targets: TaskTargets) -> None:
