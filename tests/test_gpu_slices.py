@@ -199,10 +199,31 @@ def test_of_as_many_rows_the_later_checkpoint_is_kept(later: bool, tmp_path: Pat
     kept = (here / "checkpoint.pt").read_bytes()
     new = (there / "checkpoint.pt").read_bytes()
     saver(tmp_path).save()
-    for _ in range(2):  # what was put there knows when it was made
+    for _ in range(2):
         counts = collect(tmp_path / "out", places(tmp_path / "home"))
         assert (here / "checkpoint.pt").read_bytes() == (new if later else kept)
     assert counts["going"] == 0
+    (there / "checkpoint.pt").write_bytes(b"of a third slice")
+    os.utime(there / "checkpoint.pt", (3_000, 3_000))  # what was put here is from before that
+    saver(tmp_path).save()
+    assert collect(tmp_path / "out", places(tmp_path / "home"))["going"] == 1
+    assert (here / "checkpoint.pt").read_bytes() == b"of a third slice"
+
+
+def test_what_has_shrunk_makes_room_for_what_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(state, "MOST_IN_ALL", 18_000)
+    runs, made = tmp_path / "runs", saver(tmp_path)
+    first, second = going(runs, "t/m/a0", 9, 8000), going(runs, "t/m/b0", 4, 8000)
+    made.save()
+    grown = os.urandom(9200)
+    (first / "checkpoint.pt").write_bytes(grown)
+    (second / "checkpoint.pt").write_bytes(os.urandom(4000))
+    made.save()
+    collect(tmp_path / "out", places(tmp_path / "home"))
+    assert (tmp_path / "home/runs/t/m/a0/checkpoint.pt").read_bytes() == grown
 
 
 def test_runs_that_have_ended_go_before_those_that_go_on(
