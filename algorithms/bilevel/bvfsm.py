@@ -60,8 +60,8 @@ def bvfsm(
     hyperparameter problems). batch: the samples of a batch; None: all the data.
 
     Raises BadSetting where a logarithm in r_k would be at most 0, and for l2 and eps that are both
-    0, with which the barrier begins at its pole. With eps = 0 the
-    barrier also has a pole at z = 0, and a run whose z gets there ends with nan.
+    0, with which the barrier begins at its pole. With eps = 0 the barrier also has a pole at z = 0,
+    and a run whose z gets there ends with nan.
 
     Caveat: the regularisers and the barrier fall as slowly as r_k does, and shift the end
     meanwhile.

@@ -54,7 +54,9 @@ def ctn(
     method: a method for bilevel problems that goes on from its last y and draws batches.
     outer_steps: how many steps of it are taken on one batch; all have the number of this step.
     episodic, semantic: how many samples of each task either memory holds. replay: how many samples
-    of the episodic memory join a batch. temperature: the softmax's, for the remembered answers.
+    of the episodic memory join a batch. temperature: the softmax's, for the remembered answers. The
+    released code divides the gradient of x by outer_steps before it clamps it; a method with an
+    outer_lr divided by outer_steps, and a clamp multiplied by it, does the same.
     past: which tasks are replayed in task t: those "before" it, as in the papers and the released
     code, or "all" so far, as in that code's first form (commit 6da5911), where the samples of t
     have no answers yet. Raises BadSetting in `init` on a task without a controller, or with batches

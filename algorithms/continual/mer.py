@@ -40,8 +40,8 @@ def mer(
     steps of descent in each. within, across: the part of its way that y goes after a batch, and
     after all of them. group: how many samples of the stream go through Algorithm 1 together, and so
     how many a step of descent has: the paper takes one at a time. order: whether what is new comes
-    last or first in a batch; first is the released code's (its model/meralg1.py), which also draws
-    remembered samples with replacement, here without.
+    last or first in a batch. The released code (model/meralg1.py) has it first, and draws
+    remembered samples with replacement; here they are drawn without.
     """
 
     def init(x: Tensor, y: Tensor, stream: Stream) -> State:

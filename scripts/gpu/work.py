@@ -73,7 +73,7 @@ TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 PATIENCE = 45.0  # seconds for an item to stop when it is told to, and for packing
 LEAST = 30.0  # seconds left: with fewer no item is begun
 ENDED = "its process ended"
-FAULTS = 5  # a call begins its checks again after so many that ended their process
+FAULTS = 5  # so often does a call begin its checks again after a fault has ended their process
 FEW = 3  # a check has so many entries at smoke size
 # the algorithm that a task is tried with, where that is not bome
 ALGORITHM = {
@@ -344,11 +344,11 @@ def check(name: str) -> Item:
         def write(made: dict[str, Any]) -> None:
             save(name, s, steps=STEPS, tolerance=tolerance, entries=made)
 
+        gpu, of_call = gpu_name(s.device), {"call": s.call} if s.call else {}
         for key, settings in missing(s, s.call).items():
             stop.raise_if_asked()
             if s.left < LEAST:
                 return False
-            gpu, of_call = gpu_name(s.device), {"call": s.call} if s.call else {}
             # it stays if a fault ends this process: the next one goes on with the others
             cut = {"settings": settings, "gpu": gpu, "agrees": False, "raised": ENDED} | of_call
             write({**found, key: cut})
@@ -615,7 +615,7 @@ class Beside:
             self.code = self.process.wait()
             if self.code >= 0 and self.code != AGAIN:
                 return
-            faults += self.code < 0  # the number of a signal
+            faults += self.code < 0  # a process that a signal has ended has a code below 0
 
     def _command(self) -> list[str]:
         s = self.s
