@@ -17,7 +17,7 @@ from bench.core.settings import BadSetting
 from bench.reproduce.book import find_artifacts, load_book
 from bench.reproduce.schema import BUDGETS
 from bench.reproduce.specs import Artifact, Book
-from bench.runs.loggers import CALLS
+from bench.runs.wandb_run import CALLS
 
 AXES = {"step": "Step", "calls": CALLS}  # W&B's names of those that it calls otherwise
 

@@ -439,8 +439,8 @@ def test_help_has_settings_first_and_what_people_choose(main: Main) -> None:  # 
 
 
 def records_as_sent(run: Path, tmp_path: Path) -> list[dict[str, Any]]:
-    """What scripts/wandb_sync.sh would send of a run: the records of all its parts, in order, read
-    by wandb's own reader."""
+    """What W&B has written of a run: the records of all its parts, in order, read by wandb's own
+    reader."""
     found = []
     for file in sorted((run / "wandb").glob("*run-*/*.wandb")):
         reader = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]

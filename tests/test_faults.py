@@ -1,7 +1,6 @@
 """What happens to a run when something else happens: signals, locks, errors, disks, lost files."""
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -366,30 +365,6 @@ def test_wandb_that_fails_or_hangs_is_told_once_and_ends_nothing(
     (line,) = capsys.readouterr().err.splitlines()
     assert "no network" in line
     assert "wandb_sync" in line
-
-
-SYNC = """#!/bin/sh
-printf '%s\\n' "$*" >> "$SENT"
-"""
-
-
-def test_wandb_sync_sends_the_parts_of_a_run_together(tmp_path: Path) -> None:
-    """A stand-in takes the place of wandb's own command."""
-    run = tmp_path / "runs" / "task" / "algorithm" / "abc" / "wandb"
-    for part in ("offline-run-2026_1-abc", "offline-run-2026_2-abc", "run-2026_3-abc"):
-        (run / part).mkdir(parents=True)
-    (tmp_path / "runs" / "task" / "algorithm" / "local").mkdir()
-    (tmp_path / "wandb").write_text(SYNC)
-    (tmp_path / "wandb").chmod(0o755)
-    environment = os.environ | {"WANDB": str(tmp_path / "wandb"), "SENT": str(tmp_path / "sent")}
-    script = [str(ROOT / "scripts" / "wandb_sync.sh"), str(tmp_path / "runs")]
-    subprocess.run(script, check=True, env=environment)
-    (line,) = (tmp_path / "sent").read_text().splitlines()
-    assert line.split()[:3] == ["sync", "--yes", "--include-online"]
-    assert [Path(part).name for part in line.split()[3:]] == sorted(p.name for p in run.iterdir())
-    missing = subprocess.run([*script[:1], str(tmp_path / "no")], capture_output=True, text=True)
-    assert missing.returncode == 2
-    assert json.dumps(missing.stderr).count("\\n") == 1
 
 
 @pytest.fixture(scope="module")

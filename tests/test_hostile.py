@@ -24,6 +24,7 @@ import bench.main
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from bench.reproduce import cli
+from bench.runs import loggers
 from bench.runs.folder import RunFolder
 from bench.runs.launch import perform, place, resolve
 from bench.runs.opening import open_run
@@ -503,6 +504,57 @@ def test_what_a_linked_folder_of_wandb_holds_stays(name: str, main: Main, tmp_pa
     assert said.code == 2
     assert f"{summary.parent / name} is a link" in said.err
     assert [p for p in (tmp_path / "mine").rglob("*") if p.is_file()] == [mine]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("logger.project=a/b", "logger.project=a/b: a project's name has 1 to 128 characters"),
+        (f"logger.project={'x' * 129}", "write logger.project=bilevel-bench"),
+        ("logger.tags=['']", "logger.tags.0=: a tag has 1 to 64 characters"),
+        (f"logger.tags=[mine,{'x' * 65}]", "write logger.tags=[mine]"),
+    ],
+)
+def test_what_wandb_does_not_take_is_refused(
+    setting: str, words: str, main: Main, tmp_path: Path
+) -> None:
+    said = main(*QUICK, "logger=wandb", "logger.mode=offline", setting)
+    assert said.code == 2
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not list(tmp_path.glob("runs/**/*.*"))
+
+
+def test_a_run_whose_logger_cannot_begin_leaves_all_as_it_was(
+    main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logger is no part of the run's name: a run cannot have failed by it, or be lost."""
+    wandb = (*QUICK, "logger=wandb", "logger.mode=offline")
+    monkeypatch.setitem(sys.modules, "wandb", None)  # type: ignore[arg-type]
+    said = main(*wandb)
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "logger=wandb: the package wandb cannot be imported" in said.err
+    assert not list(tmp_path.glob("runs/*"))
+    assert main(*QUICK).code == 0
+    before = {file: file.read_bytes() for file in tmp_path.glob("runs/*/*/*/*")}
+    assert before
+    assert main(*wandb, "run.force=true").code == 2
+    assert before == {file: file.read_bytes() for file in tmp_path.glob("runs/*/*/*/*")}
+
+
+def test_a_run_of_which_wandb_cannot_write_leaves_nothing(
+    main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses only when the run's own files are there."""
+
+    def refuse(*given: Any, **more: Any) -> None:
+        raise ValueError("no room\nhere")
+
+    monkeypatch.setattr(loggers, "open_wandb", refuse)
+    said = main(*QUICK, "logger=wandb", "logger.mode=offline")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "logger=wandb: W&B refuses to begin (no room here): mend that" in said.err
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.parametrize(

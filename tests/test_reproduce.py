@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from bench.core.settings import BadSetting
-from bench.reproduce import cli
+from bench.reproduce import cli, making
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
 from bench.reproduce.run_names import Names
@@ -412,7 +413,28 @@ def test_with_wandb_an_artifacts_runs_are_one_group(
         "mine", "toy", "smoke", "row=BOME", "variant=paper", f"seed={seed}",
     }  # fmt: skip
     assert about["display_name"] == f"BOME paper seed {seed}"
-    assert "scripts/wandb_sync.sh" in done.stderr
+    assert "scripts/wandb_sync.py" in done.stderr
+
+
+def test_a_group_and_tags_of_ones_own_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The last one of several overrides of a setting counts."""
+    kept: list[str] = []
+
+    class Seen(Names):
+        def __init__(self, root: Path, extra: Sequence[str] = ()):
+            kept.extend(extra)
+            raise BadSetting("seen")
+
+    monkeypatch.setattr(making, "Names", Seen)
+    artifact: Any = SimpleNamespace(id="mine/toy")
+    own = ["logger=wandb", "logger.group=own", "logger.tags=[x]"]
+    nothing: Any = None
+    with pytest.raises(BadSetting, match="seen"):
+        making.make_runs(artifact, nothing, "smoke", tmp_path, own, nothing)
+    assert dict(word.split("=", 1) for word in kept) == {
+        "logger": "wandb", "logger.group": "own", "logger.tags": "[x]",
+    }  # fmt: skip
+    assert "logger.group=mine-toy-smoke" in kept
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_mirror_tells_its_first_failure_only(capsys: pytest.CaptureFixture[str
     logger.close(0)
     assert tries == [{"step": 1}, {"step": 2}, 0]
     said = capsys.readouterr().err
-    assert said == "bench: W&B: no {'step': 1}; scripts/wandb_sync.sh sends the rest\n"
+    assert said == "bench: W&B: no {'step': 1}; scripts/wandb_sync.py sends the rest\n"
     mirror(lambda row: None, fails).close(7)
     assert "no 7" in capsys.readouterr().err
 
@@ -195,11 +195,15 @@ class Library:
         self.starting_step = 0  # of a run that the server knows
         self.heard: list[Any] = []
         self.fails = fails
+        self.mode = "online"  # as WANDB_MODE and the user's own settings have it
+        self.wrong = ""  # what W&B says of these
 
     def Settings(self, **settings: Any) -> Any:
-        return SimpleNamespace(base_url="https://a.example", **settings)
+        return SimpleNamespace(base_url="https://a.example", mode=self.mode, **settings)
 
     def setup(self) -> Any:
+        if self.wrong:
+            raise ValueError(self.wrong)
         return SimpleNamespace(settings=self.Settings())
 
     def init(self, **given: Any) -> Any:
@@ -305,8 +309,80 @@ def test_a_run_that_is_refused_online_goes_on_offline(
     assert "W&B is not to be had (refused); offline now" in capsys.readouterr().err
     begun(Library(fails=True), monkeypatch, mode="online")
     assert "nor offline (refused); the run folder has all rows" in capsys.readouterr().err
-    with pytest.raises(ArithmeticError):
+    with pytest.raises(BadSetting, match=r"^logger=wandb: W&B refuses to begin \(refused\): "):
         begun(Library(fails=True), monkeypatch, mode="offline")
+
+
+@pytest.mark.parametrize(
+    ("switch", "variable", "expected"),
+    [
+        ("offline", "", "offline"),
+        ("dryrun", "", "offline"),
+        ("disabled", "", None),
+        ("online", "true", None),
+        ("online", "1", None),
+        ("online", "False", "online"),
+        ("run", "", "online"),
+    ],
+)
+def test_the_users_own_switches_of_wandb_hold(
+    switch: str, variable: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WANDB_MODE and WANDB_DISABLED; logger.mode is stronger."""
+    monkeypatch.setattr(loggers, "answers", lambda url: True)
+    monkeypatch.setenv("WANDB_API_KEY", "k")
+    monkeypatch.setenv("WANDB_DISABLED", variable)
+    library = Library()
+    library.mode = switch
+    logger = begun(library, monkeypatch)
+    assert [given["mode"] for given in library.begun] == ([expected] if expected else [])
+    logger.row({"step": 1})
+    logger.end({})
+    logger.close(0)
+    begun(library, monkeypatch, mode="online")
+    assert library.begun[-1]["mode"] == "online"
+
+
+def test_what_wandb_refuses_is_known_before_a_run_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    local: dict[str, Any] = {"_target_": "bench.runs.loggers.local"}
+    node = {"_target_": "bench.runs.loggers.wandb"}
+    library = Library()
+    monkeypatch.setitem(sys.modules, "wandb", library)  # type: ignore[arg-type]
+    loggers.check_ready(node)
+    library.wrong = "mode\n  input should be 'online'"
+    with pytest.raises(BadSetting, match=r"\(mode input should be 'online'\): mend .*WANDB_\*"):
+        loggers.check_ready(node)
+    monkeypatch.setitem(sys.modules, "wandb", None)  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match=r"^logger=wandb: the package wandb cannot be imported"):
+        loggers.check_ready(node)
+    loggers.check_ready(local)
+    assert not library.begun
+
+
+def test_wandb_may_refuse_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+
+    def init(**given: Any) -> Any:
+        raise ValueError("run_group\n  is odd")
+
+    monkeypatch.setattr(library, "init", init)
+    for mode in ("online", "offline"):
+        with pytest.raises(BadSetting, match=r"refuses to begin \(run_group is odd\)"):
+            begun(library, monkeypatch, mode=mode)
+
+
+def test_loggers_that_wait_for_a_host_wait_together() -> None:
+    """Each of the two goes on only when the other waits too."""
+    meeting, codes = threading.Barrier(2), list[int]()
+
+    def close(code: int) -> None:
+        meeting.wait(60)
+        codes.append(code)
+
+    loggers.close_all([(loggers.Logger(lambda row: None, close), code) for code in (1, 2)])
+    assert sorted(codes) == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["wandb", ".wandb"])
@@ -481,6 +557,7 @@ def test_a_run_that_goes_on_sends_the_rows_that_are_not_there(
     assert (old.exists(), known.exists()) == (False, True)
     logger.end({"status": "done", "reason": None})
     assert library.summary["best/test_loss"] == 0.0  # of all rows
+    assert library.summary["reason"] == ""  # an earlier process may have left one there
 
 
 def test_offline_it_says_where_the_files_are(
@@ -492,7 +569,7 @@ def test_offline_it_says_where_the_files_are(
     logger = loggers.wandb(about, mode="offline")
     (folders[0] / "wandb" / "offline-run-1-k").mkdir(parents=True)
     logger.close(0)
-    how = f"WANDB_API_KEY=... bash scripts/wandb_sync.sh '{tmp_path / 'my runs'}' sends them\n"
+    how = f"WANDB_API_KEY=... python scripts/wandb_sync.py '{tmp_path / 'my runs'}' sends them\n"
     said = capsys.readouterr().err
     assert said == f"bench: W&B is offline: its files are in {folders[0]}/wandb; {how}"
     loggers.wandb(about._replace(alone=False), mode="offline").close(0)

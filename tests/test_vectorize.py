@@ -321,6 +321,39 @@ def test_lanes_go_on(
     same(rows_of(tmp_path / "whole"), rows_of(tmp_path / "parts"))
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_lanes_are_all_saved_before_a_logger_is_closed(
+    stops: bool,
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A logger may wait a minute for a silent host, and a job that ends is killed before that."""
+    there, codes, plain = list[int](), list[int](), recording.build
+    file = "status.json" if stops else "summary.json"
+
+    def close(code: int) -> None:
+        there.append(len(list(tmp_path.glob(f"*/*/*/{file}"))))
+        codes.append(code)
+
+    def begin(node: dict[str, Any], *given: Any) -> Any:
+        if "loggers" not in node["_target_"]:
+            return plain(node, *given)
+        return Logger(lambda row: None, close)
+
+    def stopping() -> None:
+        if stops and list(tmp_path.glob("*/*/*/checkpoint.pt")):
+            raise stop.Preempted(15)
+
+    monkeypatch.setattr(recording, "build", begin)
+    monkeypatch.setattr(stop, "raise_if_asked", stopping)
+    command = (*TOY, *GRID, "algorithm=bome", "run.steps=20", "run.checkpoint=0", LANES)
+    code = 75 if stops else 0
+    assert main(*command, f"run.root={tmp_path}").code == code
+    assert there == [4] * 4
+    assert codes == [code] * 4
+
+
 def test_lanes_take_their_steps_with_the_threads_of_their_runs(
     main: Main,  # noqa: F811
     tmp_path: Path,

@@ -26,10 +26,11 @@ from bench.runs import machine, stop
 from bench.runs.environment import differences, environment_of
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF
 from bench.runs.folder import RunFolder, reason_of
+from bench.runs.loggers import check_ready
 from bench.runs.machine import OF_DEVICE
 from bench.runs.name import meaning_of
 from bench.runs.opening import OpenRun
-from bench.runs.recording import Recording
+from bench.runs.recording import Recording, close
 from bench.runs.source import outside_versions, source
 
 if TYPE_CHECKING:
@@ -123,11 +124,13 @@ def prepare_folder(run: OpenRun, lanes: Sequence[str] = ()) -> None:
     environment |= {
         "compile": run.compile,
         "lanes": list(lanes),
+        "metric": run.task.metric,  # which the summary has only at the end
         "named_by": meaning_of(run.config),
         "source": source(run.config, *more),
     }
     if run.old:
-        before = {"compile": False, "lanes": [], **run.old}  # which older files lack
+        # which older files lack
+        before = {"compile": False, "lanes": [], "metric": run.task.metric, **run.old}
         environment = continue_environment(run.folder, before, environment, run.start.step)
     run.folder.describe(environment)
 
@@ -149,16 +152,18 @@ def continue_environment(
 
 def open_recordings(runs: Sequence[OpenRun], shown: bool) -> list[Recording]:
     """A recording of each run. Where one cannot begin, those before it are closed, and no run has
-    failed by that."""
+    failed by that; where a setting is why, nothing is left of those that were to start."""
     found: list[Recording] = []
     try:
         for run in runs:
             found.append(Recording(run, shown))
-    except BaseException:
+    except BaseException as error:
         for recording in found:
             recording.logger.end({"status": "failed", "reason": "another lane could not begin"})
-            recording.logger.close(FAILED)
-            recording.history.close()
+        close(found)
+        for run in runs:
+            if run.fresh and isinstance(error, BadSetting):
+                run.folder.clear()
         raise
     return found
 
@@ -180,6 +185,7 @@ def drive(
     ended. blame: False if it may always be of that way, as of lanes that nobody asked for.
     """
     settings, names = runs[0].config["run"], [run.folder.name for run in runs]
+    check_ready(runs[0].config["logger"])  # before a folder is touched
     for run in runs:
         prepare_folder(run, names if len(runs) > 1 else ())
     recordings = open_recordings(runs, shown)
@@ -192,8 +198,8 @@ def drive(
         if of_run:
             folder = recording.run.folder
             folder.leave("failed", reason_of(error), traceback=traceback.format_exc())
+        recording.code = FAILED
         recording.logger.end({"status": "failed", "reason": reason_of(error)})
-        recording.logger.close(FAILED)
         return of_run
 
     def end_run(k: int, end: Standing | Diverged) -> None:
@@ -249,5 +255,4 @@ def drive(
             fail(recording, error)
         raise
     finally:
-        for recording in recordings:
-            recording.history.close()
+        close(recordings)

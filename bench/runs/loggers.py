@@ -15,20 +15,15 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from bench.core.settings import BadSetting
-from bench.runs.better import Best, better_values, keep_best
-
-CALLS = "calls_total"  # of the oracle, whatever they were for
-SAMPLES = "samples_total"  # of these calls
-AGAINST = {"seconds": "against_seconds/", CALLS: "against_calls/", SAMPLES: "against_samples/"}
-MOST_TAG = 64  # characters that W&B takes
-ENVIRONMENT = {  # the summary's name of each part of a run's environment
-    "version": "version",
-    "threads": "threads",
-    "device": "device",
-    "gpu": "gpu",
-    "cpu": "cpu",
-    "instruction_set": "cpu_capability",
-}
+from bench.runs.wandb_run import (
+    Mirrored,
+    Project,
+    Shown,
+    Tag,
+    all_parts,
+    is_sent,
+    open_wandb,
+)
 
 
 class About(NamedTuple):
@@ -36,7 +31,7 @@ class About(NamedTuple):
 
     rows: those that are there already, of a run that goes on; they are read from the disk one by
     one. alone: whether the run is made by itself, and its logger may print; a sweep tells of all
-    its runs together.
+    its runs together. anew: whether the run starts again, by run.force=true.
     """
 
     name: str  # task/algorithm/hash
@@ -46,6 +41,7 @@ class About(NamedTuple):
     rows: Iterable[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = MappingProxyType({})
     alone: bool = True
+    anew: bool = False
 
 
 def forget(summary: Mapping[str, Any]) -> None:
@@ -68,11 +64,11 @@ def local(about: About) -> Logger:
 
 def wandb(
     about: About,
-    project: str = "bilevel-bench",
+    project: Project = "bilevel-bench",
     entity: str | None = None,
     mode: Literal["auto", "online", "offline"] = "auto",
     group: str | None = None,
-    tags: tuple[str, ...] = (),
+    tags: tuple[Tag, ...] = (),
     labels: dict[str, str] | None = None,
 ) -> Logger:
     """Weights & Biases: job type = algorithm, id = the run's hash, group = the task by default.
@@ -81,56 +77,32 @@ def wandb(
     with the seed they are its name and, as row=BOME, tags. A sweep and `reproduce run` set them.
 
     Because of the id, a run that goes on is the same W&B run. It sends all rows again that W&B
-    lacks, since a killed process loses its last ones.
+    lacks, since a killed process loses its last ones. With run.force=true it is a new W&B run.
 
-    mode: "auto" is online if there is a key, in WANDB_API_KEY or from `wandb login`, and the host
+    mode: "auto" is what W&B's own switches say (WANDB_MODE, WANDB_DISABLED, the user's settings), and
+    without any it is online if there is a key, in WANDB_API_KEY or from `wandb login`, and the host
     answers within two seconds (W&B itself would wait for minutes), otherwise offline. Files go to
-    <run folder>/wandb. If the network fails later, the run goes on: scripts/wandb_sync.sh sends
-    from the disk what was not sent. Raises BadSetting where `refuse_local_settings` does.
+    <run folder>/wandb. If the network fails later, the run goes on: scripts/wandb_sync.py sends
+    from the run folder what W&B lacks. Raises BadSetting where `ready_wandb` does, and where W&B
+    cannot write its files either.
     """
-    import wandb as library
-
-    refuse_local_settings(Path())
-    task, algorithm, key = about.name.split("/")
-    if mode == "auto":
-        host = library.setup().settings.base_url  # that of WANDB_BASE_URL or the user's settings
-        online = has_key(host) and answers(host)
-        chosen: Literal["online", "offline"] = "online" if online else "offline"
-    else:
-        chosen = mode
-    seed = about.config["seed"]
-    named = labels or {}
-    plain = f"{task}-{algorithm}-{key}"
-    label = " ".join(named.values()) or f"{task} {algorithm}"
-    marks = [f"{name}={value}"[:MOST_TAG] for name, value in {**named, "seed": seed}.items()]
+    library = ready_wandb()
+    chosen = choose_mode(library) if mode == "auto" else mode
+    if chosen == "disabled":
+        return local(about)
+    shown = Shown(project, entity, group, tags, labels or {})
     older = unsent_parts(about.folder)
 
-    def begin(mode: Literal["online", "offline"]) -> library.Run:
-        return library.init(
-            project=project,
-            entity=entity,
-            id=key,
-            name=f"{label} seed {seed}" if named else f"{plain}-seed{seed}",
-            group=group or task,
-            job_type=algorithm,
-            tags=list(dict.fromkeys([*tags, *marks])),
-            config={**about.config, "label": label},
-            dir=str(about.folder),
-            mode=mode,
-            resume="allow" if mode == "online" else None,
-            settings=library.Settings(
-                silent=True,
-                console="off",
-                init_timeout=20,
-                reinit="create_new",  # lanes have one run each, open at the same time
-            ),
-        )
+    def begin(mode: Literal["online", "offline"]) -> Any:
+        return open_wandb(library, about, shown, mode, about.folder)
 
     try:
         run = begin(chosen)
+    except ValueError as error:
+        raise refused_by_wandb(error) from None
     except library.Error as error:  # an unknown entity, a wrong key, a host that is silent
         if chosen == "offline":
-            raise
+            raise refused_by_wandb(error) from None
         print(f"bench: W&B is not to be had ({error}); offline now", file=sys.stderr)
         chosen = "offline"
         try:
@@ -138,78 +110,77 @@ def wandb(
         except library.Error as again:  # its service may hold on to the run that it has refused
             print(f"bench: nor offline ({again}); the run folder has all rows", file=sys.stderr)
             return local(about)
-    ways = better_values(task)
-    best: dict[str, Best] = {}
-
-    def log(row: Mapping[str, Any]) -> None:
-        keep_best(best, row, ways)
-        run.log(with_axes(row, about.metric), step=row["step"])
-
-    def end(summary: Mapping[str, Any]) -> None:
-        reached = {f"best/{metric}": there.value for metric, there in best.items()}
-        run.summary.update({**reached, **flat_summary(summary)})
+    mirrored = Mirrored(run, about, chosen == "online")
+    for part in older:  # this one has their rows too
+        shutil.rmtree(part, ignore_errors=True)
 
     def finish(code: int) -> None:
         run.finish(exit_code=code)
         if chosen == "offline" and about.alone:
             tell_offline([about.folder])
 
-    define_axes(run)
-    run.summary.update(flat_environment(about.environment))
-    known = run.starting_step if chosen == "online" and run.resumed else 0
-    for row in about.rows:
-        if row["step"] >= known:
-            log(row)
-        else:
-            keep_best(best, row, ways)
-    for part in older:  # this one has their rows too
-        shutil.rmtree(part, ignore_errors=True)
-    return mirror(log, finish, end)
+    return mirror(mirrored.log, finish, mirrored.end)
 
 
-def define_axes(run: Any) -> None:
-    """Let W&B draw the watched metric against seconds, and against all calls of the oracle and
-    their samples too."""
-    for axis in ("step", "cpu_seconds", *AGAINST):
-        run.define_metric(axis)
-    for axis, prefix in AGAINST.items():
-        run.define_metric(f"{prefix}*", step_metric=axis)
+def ready_wandb() -> Any:
+    """The module `wandb`, after all that can be known to be wrong before a run has begun.
+
+    Raises BadSetting if it cannot be imported, if W&B refuses the variables or the user's own
+    settings, or if `refuse_local_settings` refuses those of the current folder.
+    """
+    try:
+        import wandb as library
+    except Exception as error:  # a package that is damaged, or does not suit the others
+        raise BadSetting(
+            f"logger=wandb: the package wandb cannot be imported ({one_line(error)}): install it "
+            "again, or write logger=local"
+        ) from None
+    refuse_local_settings(Path())
+    try:
+        library.setup()
+    except (ValueError, library.Error) as error:
+        raise refused_by_wandb(error) from None
+    return library
 
 
-def with_axes(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    """A row as W&B gets it: with the sums of calls and samples, and the watched metric for each
-    axis."""
-    found = {key: value for key, value in row.items() if value is not None}
-    for total, counts in ((CALLS, "calls/"), (SAMPLES, "samples/")):
-        found[total] = sum(value for key, value in row.items() if key.startswith(counts))
-    if metric in found:
-        found |= {f"{prefix}{metric}": found[metric] for prefix in AGAINST.values()}
-    return found
+def refused_by_wandb(error: Exception) -> BadSetting:
+    """The refusal of what W&B does not take, in W&B's own words."""
+    return BadSetting(
+        f"logger=wandb: W&B refuses to begin ({one_line(error)}): mend that among logger.* or the "
+        "variables WANDB_*, or write logger=local"
+    )
 
 
-def flat_environment(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a run's environment may explain a difference: code, threads, processor and data."""
-    found = {name: environment.get(key) for name, key in ENVIRONMENT.items()}
-    git, data = environment.get("git") or {}, environment.get("data") or {}
-    found |= {"commit": git.get("commit"), "commit_changed": git.get("dirty")}
-    found |= {f"data/{file}": checksum for file, checksum in data.items()}
-    return {key: value for key, value in found.items() if value is not None}
+def check_ready(node: Mapping[str, Any]) -> None:
+    """Raise BadSetting, before anything of a run is written, if its logger cannot begin.
+
+    node: the settings of the logger.
+    """
+    if is_wandb(node):
+        ready_wandb()
 
 
-def flat_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of a run, with its last row, as values that W&B can sort by."""
-    found = {key: summary.get(key) for key in ("status", "reason")}
-    for part, before in (("last", "last/"), ("references", "reference/")):
-        found |= {f"{before}{key}": value for key, value in summary.get(part, {}).items()}
-    memory = summary.get("peak_memory_mb") or {}
-    found |= {f"peak_memory_mb/{kind}": value for kind, value in memory.items()}
-    return {key: value for key, value in found.items() if value is not None}
+def is_wandb(node: Mapping[str, Any]) -> bool:
+    """Whether these are the settings of W&B as a logger."""
+    return node.get("_target_") == f"{__name__}.{wandb.__name__}"
+
+
+def choose_mode(library: Any) -> Literal["online", "offline", "disabled"]:
+    """How a run is sent whose mode is "auto"; see `wandb`."""
+    settings = library.setup().settings  # those of the variables and of the user's own file
+    off = os.environ.get("WANDB_DISABLED", "").lower() not in ("", "0", "false", "no", "off")
+    if off or settings.mode == "disabled":
+        return "disabled"
+    if settings.mode in ("offline", "dryrun"):
+        return "offline"
+    host = settings.base_url
+    return "online" if has_key(host) and answers(host) else "offline"
 
 
 def unsent_parts(folder: Path) -> list[Path]:
     """The folders below a run's own that W&B wrote offline, and that were not sent since."""
-    parts = sorted((folder / "wandb").glob("offline-run-*"))
-    return [part for part in parts if not any(part.glob("*.synced"))]
+    parts = all_parts(folder)
+    return [p for p in parts if p.name.startswith("offline-") and not is_sent(p)]
 
 
 def tell_offline(folders: Sequence[Path]) -> None:
@@ -220,7 +191,7 @@ def tell_offline(folders: Sequence[Path]) -> None:
         root = shlex.quote(str(there[0].parents[2]))
         print(
             f"bench: W&B is offline: its files are in {where}; WANDB_API_KEY=... "
-            f"bash scripts/wandb_sync.sh {root} sends them",
+            f"python scripts/wandb_sync.py {root} sends them",
             file=sys.stderr,
         )
 
@@ -228,7 +199,7 @@ def tell_offline(folders: Sequence[Path]) -> None:
 def set_labels(config: dict[str, Any], labels: Mapping[str, str], group: str | None) -> None:
     """Name a run for W&B within a group, if W&B is its logger; what the settings say wins."""
     node = config.get("logger", {})
-    if node.get("_target_") == f"{__name__}.{wandb.__name__}":
+    if is_wandb(node):
         node["labels"] = node["labels"] or dict(labels)
         node["group"] = node["group"] or group
 
@@ -247,7 +218,7 @@ def mirror(
 
     def tell(why: object) -> None:
         if not told:
-            print(f"bench: W&B: {why}; scripts/wandb_sync.sh sends the rest", file=sys.stderr)
+            print(f"bench: W&B: {why}; scripts/wandb_sync.py sends the rest", file=sys.stderr)
         told.append(str(why))
 
     def row(values: dict[str, Any]) -> None:
@@ -263,21 +234,51 @@ def mirror(
             tell(error)
 
     def close(code: int) -> None:
-        def finish_now() -> None:
-            try:
-                finish(code)
-            except Exception as error:
-                tell(error)
-
-        thread = threading.Thread(
-            target=finish_now, daemon=True
-        )  # since sending cannot be interrupted
-        thread.start()
-        thread.join(within)
-        if thread.is_alive():
-            tell(f"not all was sent within {within:g} s")
+        try:
+            send_within(within, lambda: finish(code))
+        except Exception as error:
+            tell(error)
 
     return Logger(row, close, keep)
+
+
+def send_within(seconds: float, send: Callable[[], None]) -> None:
+    """Call `send`, which cannot be interrupted, and wait so many seconds for it.
+
+    Raises TimeoutError where it goes on longer, and what `send` raises.
+    """
+    errors: list[Exception] = []
+
+    def call() -> None:
+        try:
+            send()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"not all was sent within {seconds:g} s")
+    if errors:
+        raise errors[0]
+
+
+def close_all(endings: Sequence[tuple[Logger, int]]) -> None:
+    """Close loggers, each with its exit code, at the same time: so that many that wait for a silent
+    host wait no longer than one."""
+    threads = [
+        threading.Thread(target=logger.close, args=(code,), daemon=True) for logger, code in endings
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def refuse_local_settings(place: Path) -> None:

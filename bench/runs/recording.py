@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -15,13 +16,16 @@ from bench.runs.better import better_values
 from bench.runs.environment import shares_time
 from bench.runs.exit_codes import DONE, FAILED
 from bench.runs.history import replace_nonfinite
-from bench.runs.loggers import About, Logger
+from bench.runs.loggers import About, Logger, close_all
 from bench.runs.opening import OpenRun
 from bench.runs.screen import Screen
 
 
 class Recording:
-    """Writes the files of a run while the run takes steps, and tells its logger and its bar."""
+    """Writes the files of a run while the run takes steps, and tells its logger and its bar.
+
+    `close` comes last, for all runs that are driven together: loggers may wait for a host.
+    """
 
     def __init__(self, run: OpenRun, shown: bool):
         """shown: whether there is a progress bar, on a terminal."""
@@ -37,13 +41,21 @@ class Recording:
             )
         self.last: dict[str, Any] = {}
         self.standing = None if run.fresh else run.start
+        self.code = FAILED  # with which the logger is closed, unless the run ends or stops
         self.saved = time.monotonic()
         rows = () if run.fresh else run.folder.each_row()
         environment: dict[str, Any] = {}
         with suppress(BadSetting):  # a logger then has less to tell
             environment = run.folder.environment()
         about = About(
-            run.folder.name, run.config, run.folder.path, metric, rows, environment, alone=shown
+            run.folder.name,
+            run.config,
+            run.folder.path,
+            metric,
+            rows,
+            environment,
+            alone=shown,
+            anew=run.fresh and self.settings["force"],
         )
         self.history = run.folder.rows()
         try:
@@ -84,13 +96,13 @@ class Recording:
     def leave(self, status: str, reason: str, code: int, tell: bool = True) -> None:
         """Save a run that stops before its end, so that it can go on later.
 
-        tell: print a line that says so.
+        code: with which its logger is to be closed. tell: print a line that says so.
         """
         self.save(self.standing)
         where = self.standing.step if self.standing else 0
         self.run.folder.leave(status, reason, step=where)
+        self.code = code
         self.logger.end({"status": status, "reason": reason})
-        self.logger.close(code)
         if tell:
             same = "the same command"
             if self.settings["force"]:  # which would start again
@@ -141,9 +153,16 @@ class Recording:
             # a process that is killed before the summary is there comes back here, so that the
             # logger gets all
             self.logger.end(summary)
-            self.logger.close(exit_code(summary))
             run.folder.end(summary, None if seen is None else asdict(seen))
+            self.code = exit_code(summary)
         return summary
+
+
+def close(recordings: Sequence[Recording]) -> None:
+    """Close the files and the loggers of runs that are over, of which all else is written."""
+    for recording in recordings:
+        recording.history.close()
+    close_all([(recording.logger, recording.code) for recording in recordings])
 
 
 def view(task: Task, s: Standing) -> Histogram | Heatmap | None:

@@ -138,6 +138,7 @@ ENVIRONMENT: dict[str, Fits] = {
     "data": is_text_table,
     "compile": is_flag,
     "lanes": is_texts,
+    "metric": is_text,
     "source": is_source,
     "continued": is_changes,
 }
