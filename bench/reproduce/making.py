@@ -118,7 +118,7 @@ def make_runs(
     from bench.sweeps.sweep import progress_bar
     from bench.sweeps.workers import keep_workers
 
-    names = Names(root, [*extra, *wandb_overrides(extra, artifact, budget)])
+    names = Names(root, [*wandb_overrides(extra, artifact, budget), *extra])
     tried, apart, told = set[str](), set[str](), set[str]()
     since = runner.file_time(root)  # before the plan: what another process begins later counts
     recorded = reusable_runs(old, artifact, book, names)
@@ -198,7 +198,10 @@ def in_blocks(wanted: Sequence[plans.PlannedRun], plan: Plan) -> list[plans.Plan
 
 
 def wandb_overrides(extra: list[str], artifact: Artifact, budget: Budget) -> list[str]:
-    """Overrides by which W&B shows an artifact's runs as one group; none without that logger."""
+    """Overrides by which W&B shows an artifact's runs as one group; none without that logger.
+
+    They come before those of the user, which win.
+    """
     if "logger=wandb" not in extra:
         return []
     paper, name = artifact.id.split("/")
