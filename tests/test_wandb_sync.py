@@ -261,10 +261,20 @@ def test_runs_that_cannot_be_sent_are_in_nobodys_way(
     assert not list((tmp_path / "elsewhere").rglob("*.synced"))
 
 
-def test_a_link_to_the_runs_is_followed(tmp_path: Path, host: Host, sync: Call) -> None:
+@pytest.mark.parametrize("to", ["runs", "runs/hyper_cleaning/bome/key"])
+def test_a_link_to_the_runs_is_followed(to: str, tmp_path: Path, host: Host, sync: Call) -> None:
     make(tmp_path)
-    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    (tmp_path / "link").symlink_to(tmp_path / to)
     assert sync(tmp_path / "link").code == 0
+    assert host.rows == {"key": [0, 5]}
+
+
+def test_rows_that_a_host_lacks_are_sent_though_it_has_the_summary(
+    tmp_path: Path, host: Host, sync: Call
+) -> None:
+    folder = make(tmp_path, mode="online")
+    host.rows["key"] = [0]
+    assert sync().out == [f"{folder.path.resolve()}: sent"]
     assert host.rows == {"key": [0, 5]}
 
 

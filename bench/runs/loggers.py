@@ -79,7 +79,7 @@ def wandb(
     Because of the id, a run that goes on is the same W&B run. It sends all rows again that W&B
     lacks, since a killed process loses its last ones. With run.force=true it is a new W&B run.
 
-    mode: "auto" is what W&B's own switches say (WANDB_MODE, WANDB_DISABLED, the user's settings), and
+    mode: "auto" is what W&B's own switches say (WANDB_MODE, WANDB_DISABLED, its settings), and
     without any it is online if there is a key, in WANDB_API_KEY or from `wandb login`, and the host
     answers within two seconds (W&B itself would wait for minutes), otherwise offline. Files go to
     <run folder>/wandb. If the network fails later, the run goes on: scripts/wandb_sync.py sends
