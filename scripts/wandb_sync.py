@@ -2,7 +2,7 @@
 
     WANDB_API_KEY=... python scripts/wandb_sync.py [RUNS]
 
-That is of runs that were offline, or were killed, or whose host fell silent. It sends those rows
+These runs were offline, or were killed, or their host fell silent. The script sends those rows
 of the run folder that the host does not have, and the summary, then asks the host whether it has
 all, and only then marks the run as sent. `wandb sync` would append every row that it finds in W&B's
 own files, also to those that the host has already. A run that was online is asked for once.
