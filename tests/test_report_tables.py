@@ -281,8 +281,8 @@ def test_published_beside_measured() -> None:
 
 
 def test_what_a_run_costs() -> None:
-    """Costs are means over the runs that are done. A row without times is left out, and so is
-    the column of a call that nobody makes."""
+    """Costs are means over the runs that are done. A row without such a run is left out, and so is
+    the column of a call that nobody makes; runs that shared their time have no seconds."""
     spent = {
         "step": [1000.0, 2000.0], "seconds": [2.0, 4.0], "calls/grad_g": [5000.0, 6001.0],
         "calls/lmo": [1.0, 2.0],
@@ -291,13 +291,17 @@ def test_what_a_run_costs() -> None:
         "A": row("done done", finals=spent),
         "B": row("done diverged", finals={"step": [10.0, 1.0], "seconds": [0.5, 9.0]}),
         "C": row("diverged", finals={"step": [10.0], "seconds": [0.5]}),
+        "D": row("done", finals={"step": [30.0], "calls/grad_g": [60.0]}),
     }
     found = tables.costs_table(recorded({"code": rows}), "code")
     assert found.title == "Cost of a run, code variant"
     assert found.head == [
         "method", "steps", "gradients of g", "linear minimisations", "seconds of steps",
     ]  # fmt: skip
-    assert found.rows == [["A", "1,500", "5,500", "2", "3"], ["B", "10", "0", "0", "0.5"]]
+    assert found.rows == [
+        ["A", "1,500", "5,500", "2", "3"], ["B", "10", "0", "0", "0.5"],
+        ["D", "30", "60", "0", "–"],
+    ]  # fmt: skip
 
 
 def test_the_paper_against_the_code() -> None:

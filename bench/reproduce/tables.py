@@ -252,7 +252,10 @@ def published_table(
 
 
 def costs_table(record: Record, variant: str) -> CellTable:
-    """What a run of each row spent: steps, oracle calls and seconds of steps, mean over seeds."""
+    """What a run of each row spent: steps, oracle calls and seconds of steps, mean over seeds.
+
+    Runs that shared their time with others have no seconds, and count for the rest.
+    """
     kept = [
         (key, label)
         for key, label in COSTS.items()
@@ -260,13 +263,14 @@ def costs_table(record: Record, variant: str) -> CellTable:
     ]
     rows = []
     for name, row in record.rows[variant].items():
-        if not done_values(row, "seconds"):
+        if "done" not in row.status:
             continue
         cells = []
         for key in ["step", *(f"calls/{key}" for key, _ in kept)]:
             values = done_values(row, key)
             cells.append(f"{sum(values) / len(values):,.0f}" if values else "0")
-        cells.append(format_number(estimate(done_values(row, "seconds")).mean))
+        seconds = done_values(row, "seconds")
+        cells.append(format_number(estimate(seconds).mean) if seconds else "–")
         rows.append([name, *cells])
     return CellTable(
         f"Cost of a run, {variant} variant",
