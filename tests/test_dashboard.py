@@ -184,6 +184,26 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     assert (found.count, found.repeated) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("states", "counts"),
+    [
+        ([None, "done"], "b"), (["diverged", None, "done", "done"], "c"), ([None, "diverged"], "b"),
+        (["damaged", None], "b"), ([None, None], "a"),
+    ],
+)  # fmt: skip
+def test_of_two_copies_the_one_that_is_done_counts(
+    states: list[str | None], counts: str, tmp_path: Path
+) -> None:
+    for place, state in zip("abcd", states):
+        folder = made(
+            tmp_path / place / "toy/bome/x", losses(1), None if state is None else {"status": state}
+        )
+        if state == "damaged":
+            (folder / "summary.json").write_text("{")
+    (one,) = compared(tmp_path).groups
+    assert one.runs[0].run.folder.path.relative_to(tmp_path).parts[0] == counts
+
+
 def test_names_have_what_tells_settings_apart(tmp_path: Path) -> None:
     for i, (outer, inner) in enumerate([(0.5, 1), (0.25, 1), (0.25, True)]):
         made(
@@ -195,6 +215,16 @@ def test_names_have_what_tells_settings_apart(tmp_path: Path) -> None:
         "my own, outer lr 0.25, inner lr 1",
         "my own, outer lr 0.25, inner lr on",
     ]
+    for lr in (0.1234561, 0.1234562):
+        made(tmp_path / f"close/toy/itd/{lr}", losses(1), {}, algorithm={"lr": lr, "on": lr > 0})
+    for sizes in ([0.5, 2.00000001], [0.5, 2.00000002]):
+        made(tmp_path / f"close/toy/soba/{sizes[1]}", losses(1), {}, algorithm={"sizes": sizes})
+    assert compared(tmp_path / "close").methods == [
+        "itd, lr 0.1234561", "itd, lr 0.1234562",
+        "soba, sizes [0.5, 2.00000001]", "soba, sizes [0.5, 2.00000002]",
+    ]  # fmt: skip
+    # what no digit tells apart asks for none
+    assert grouping.digits_apart([0.1, True, "on"]) == 6
     assert grouping.shorten(["algorithm.T", "run.steps", "algorithm.a_b"]) == ["T", "steps", "a b"]
 
 

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from bench.reproduce.chosen_runs import FoundRun
+from bench.reproduce.reading import leave_out_damaged
 from bench.reproduce.specs import Book
 
 # Okabe and Ito's palette, and the dashes of those groups whose method has no style to itself
@@ -14,6 +15,7 @@ PALETTE = (
     "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#555555", "#000000",
 )  # fmt: skip
 DASHES = ("solid", "dash", "dot", "dashdot")
+DIGITS, MOST_DIGITS = 6, 17  # of a setting in a name; the most tell any two numbers apart
 
 
 class Style(NamedTuple):
@@ -49,19 +51,19 @@ class Grouping:
 
 
 def group_runs(runs: Iterable[FoundRun], book: Book) -> Grouping:
-    """Put runs of equal settings together; of two with the same seed the first counts.
+    """Put runs of equal settings together; of several with the same seed one counts (`best_copy`).
 
     A method is named by those of its settings that differ on some problem, so that it is the same
     method on every problem, whatever it is tuned to there.
     """
-    found: dict[Any, dict[int, FoundRun]] = {}
+    found: dict[Any, dict[int, list[FoundRun]]] = {}
     repeated = 0
     for run in runs:
         settings = tuple(sorted((k, freeze(v)) for k, v in run.settings.items() if v is not None))
         seeds = found.setdefault((run.task, run.algorithm, settings), {})
         repeated += run.seed in seeds
-        seeds.setdefault(run.seed, run)
-    groups = [sorted(seeds.values(), key=seed_of) for seeds in found.values()]
+        seeds.setdefault(run.seed, []).append(run)
+    groups = [sorted(map(best_copy, seeds.values()), key=seed_of) for seeds in found.values()]
     tasks = Naming(split_by(groups, task_of), "task")
     on_problems = split_by(groups, lambda run: (task_of(run), tasks.values(run), run.algorithm))
     methods: dict[str, Naming] = {}
@@ -85,6 +87,22 @@ def group_runs(runs: Iterable[FoundRun], book: Book) -> Grouping:
         )
     firsts = [group[0] for group in groups]
     return Grouping(named, repeated, differing_settings(firsts, ("task", "algorithm", "run")))
+
+
+def best_copy(copies: Sequence[FoundRun]) -> FoundRun:
+    """Of the copies of a run the first that is done, or else that diverged, or else the first."""
+    return copies[0] if len(copies) == 1 else min(copies, key=lack_of_end)
+
+
+def lack_of_end(run: FoundRun) -> int:
+    """0 of a run that is done, 1 of one that ended otherwise, 2 of one that has not ended, and 3,
+    with a line on standard error, if its summary is damaged."""
+    with leave_out_damaged():
+        summary = run.folder.summary()
+        if summary is None:
+            return 2
+        return 0 if summary["status"] == "done" else 1
+    return 3
 
 
 def seed_of(run: FoundRun) -> int:
@@ -132,6 +150,8 @@ class Naming:
         keys = (key for some in alike.values() for key in differing_settings(some, parts))
         self.keys = list(dict.fromkeys(keys))
         self.labels = shorten(self.keys)
+        runs = [run for some in alike.values() for run in some]
+        self.digits = [digits_apart(run.settings.get(key) for run in runs) for key in self.keys]
 
     def values(self, run: FoundRun) -> tuple[Any, ...]:
         """The values of these settings, such that they can be a key."""
@@ -139,9 +159,9 @@ class Naming:
 
     def words(self, run: FoundRun) -> Iterator[str]:
         """Each of these settings that the run has, with its value."""
-        for key, label in zip(self.keys, self.labels):
+        for key, label, digits in zip(self.keys, self.labels, self.digits):
             if key in run.settings:
-                yield f"{label} {say_value(run.settings[key])}"
+                yield f"{label} {say_value(run.settings[key], digits)}"
 
 
 def shorten(keys: Sequence[str]) -> list[str]:
@@ -158,16 +178,27 @@ def shorten(keys: Sequence[str]) -> list[str]:
     return found
 
 
-def say_value(value: Any) -> str:
-    """The value of a setting in words."""
+def digits_apart(values: Iterable[Any]) -> int:
+    """The fewest digits, six or more, by which all those values differ in words that differ by any.
+
+    With fewer, methods whose settings differ would have one name.
+    """
+    different = list({freeze(value): value for value in values}.values())
+    tried = range(DIGITS, MOST_DIGITS + 1)
+    told = [len({say_value(value, digits) for value in different}) for digits in tried]
+    return tried[told.index(max(told))]
+
+
+def say_value(value: Any, digits: int = DIGITS) -> str:
+    """The value of a setting in words, with so many significant digits."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:.{digits}g}"
     if isinstance(value, list):
-        return f"[{', '.join(map(say_value, value))}]"
+        return f"[{', '.join(say_value(inner, digits) for inner in value)}]"
     return str(value).replace("_", " ")
 
 
