@@ -517,7 +517,7 @@ def test_a_long_history_is_thinned(tmp_path: Path) -> None:
     (run / "history.jsonl").write_text("".join(f"{row}\n" for row in rows))
     found = chosen_runs.try_run(folder_at(run))
     assert found is not None
-    (one,) = bands.measure_group(grouping.group_runs([found], EMPTY).groups[0], 11)
+    (one,), _ = bands.measure_group(grouping.group_runs([found], EMPTY).groups[0], 11)
     assert one.columns["step"].tolist() == [2000.0 * i for i in range(11)]
 
 

@@ -11,7 +11,15 @@ import pytest
 import yaml
 
 from bench.core.settings import BadSetting
-from bench.reproduce import bands, chosen_runs, cli, dashboard, grouping, statistics
+from bench.reproduce import (
+    bands,
+    chosen_runs,
+    cli,
+    dashboard,
+    grouping,
+    single_runs,
+    statistics,
+)
 from bench.reproduce.dashboard import Comparison
 from bench.reproduce.specs import Book, Method, Metric
 from bench.runs.folder import SWEEP_SUMMARY, folder_at
@@ -181,7 +189,10 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     made(tmp_path / "a/toy/bome/x", losses(1), {})
     made(tmp_path / "b/toy/bome/x", losses(1), {})
     found = compared(tmp_path)
-    assert (found.count, found.repeated) == (1, 1)
+    assert (found.count, found.about) == (1, "1 run was there twice, and counts once")
+    assert dashboard.about_runs(2, 1) == (
+        "2 runs were there twice, and count once; 1 run has begun and has no row yet"
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,7 +289,61 @@ def test_means_are_over_runs_that_are_done(tmp_path: Path) -> None:
     assert bands.count_states(one.runs) == {"done": 1, "diverged": 1, "not finished": 1}
     assert [run.run.key for run in bands.counted(one.runs[1:])] == ["b"]
     assert [run.run.key for run in bands.counted(one.runs[2:])] == ["c"]
-    assert one.runs[2].metric == "loss"  # no summary says it: the first metric of the row
+    assert one.runs[2].metric is None
+
+
+def test_the_metric_is_what_a_summary_says(tmp_path: Path) -> None:
+    rows: list[Row] = [{"gap": 1.0, "loss": 2.0, "calls/a": 3}]
+    made(tmp_path / "other/bome/a", rows, {"metric": "gap"}, task={"_target_": "tasks.a.other"})
+    made(tmp_path / "toy/bome/a", rows, None, 0)
+    made(tmp_path / "toy/itd/b", rows, {"metric": "loss"}, 0)
+    found = dashboard.compare([tmp_path / "toy", tmp_path / "other"], BOOK)
+    assert found.metric == "loss"
+    problems = dashboard.page_data(found, BOOK)["problems"]
+    assert [one["metric"] for one in problems] == ["loss", "gap"]
+    # without a summary it is the first that is measured, if one is, whatever another problem has
+    itd = made(tmp_path / "other/itd/a", rows, {}, task={"_target_": "tasks.a.other"})
+    assert dashboard.compare([tmp_path / "toy/bome", itd], BOOK).metric == "gap"
+    assert compared(tmp_path / "toy/bome").metric == "gap"
+    made(tmp_path / "bare/toy/bome/a", [{"calls/a": 3}])
+    assert compared(tmp_path / "bare").metric == "step"
+
+
+def test_a_run_without_a_row_is_told_as_not_finished(tmp_path: Path) -> None:
+    made(tmp_path / "toy/bome/a", losses(4, 2), {}, 0)
+    made(tmp_path / "toy/bome/b", [], None, 1)
+    made(tmp_path / "toy/itd/c", [], None, 1)
+    found = compared(tmp_path)
+    (one,) = found.groups
+    assert dict(one.states) == {"done": 1, "not finished": 1}
+    assert found.about == "2 runs have begun and have no row yet"
+    assert dashboard.page_data(found, BOOK)["groups"][0]["states"] == dict(one.states)
+
+
+# --- seconds that lanes shared
+
+
+def test_shared_seconds_do_not_stand_beside_those_of_runs_alone(tmp_path: Path) -> None:
+    rows: list[Row] = [{"loss": 1.0, "cpu_seconds": 1.0}, {"loss": 2.0, "cpu_seconds": 1.0}]
+    made(tmp_path / "toy/bome/0", rows, {"amortised": True}, 0)
+    lane = made(tmp_path / "toy/bome/1", rows, None, 1)
+    (lane / "environment.json").write_text(json.dumps({"lanes": ["toy/bome/0", "toy/bome/1"]}))
+    found = compared(tmp_path)
+    assert found.times == "Seconds are shares of what lanes took together."
+    assert bands.find_end(found.groups[0].runs, "cpu_seconds") is not None
+    made(tmp_path / "toy/bome/2", rows, {}, 2)
+    found = compared(tmp_path)
+    assert found.times.startswith("Left out are the seconds of 2 runs that shared their time")
+    assert dashboard.page_data(found, BOOK)["times"] == found.times
+    (one,) = found.groups
+    assert [run.shared for run in one.runs] == [True, True, False]
+    for name in ("seconds", "cpu_seconds"):
+        assert [name in run.last for run in one.runs] == [False, False, True]
+        assert [name in run.columns for run in one.runs] == [False, False, True]
+        assert name not in one.band.mean
+    assert "loss" in one.band.mean
+    made(tmp_path / "alone/toy/bome/0", rows, {}, 0)
+    assert compared(tmp_path / "alone").times == ""
 
 
 def test_a_method_of_which_a_run_diverged_comes_last(tmp_path: Path) -> None:
@@ -298,6 +363,30 @@ def test_methods_with_the_same_mean_share_a_place(tmp_path: Path) -> None:
     told = dashboard.judge_ends(compared(tmp_path), "loss")
     assert told["ranks"] == [[1, 2, 0, 3, 4, 5]]
     assert told["places"] == [3, 1, 1, 4, 5, 6]
+
+
+def test_methods_without_a_run_that_is_done_have_the_last_place(tmp_path: Path) -> None:
+    """Whatever they came to, so that it is no use to diverge; the first have other metrics."""
+    made(tmp_path / "toy/aid_cg/0", [{"own": 1.0}], {}, 0)
+    made(tmp_path / "toy/aid_fp/0", [{"own": 1.0}], {"status": "diverged"}, 0)
+    made(tmp_path / "toy/bome/0", losses(5), {}, 0)
+    made(tmp_path / "toy/bome/1", losses(5), {"status": "diverged"}, 1)
+    made(tmp_path / "toy/itd/0", losses(None), {"status": "diverged"}, 0)
+    made(tmp_path / "toy/penalty/0", losses(1), {"status": "diverged"}, 0)
+    made(tmp_path / "toy/soba/0", losses(7), {}, 0)
+    made(tmp_path / "toy/stocbio/0", losses(0), None, 0)
+    made(tmp_path / "toy/sobow/0", losses(None), {}, 0)
+    found = compared(tmp_path)
+    told = dashboard.judge_ends(found, "loss")
+    assert told["ranks"] == [[5, 2, 7, 4]]
+    names = [one.group.algorithm for one in found.groups]
+    assert dict(zip(names, told["places"])) == {
+        "aid_cg": None, "aid_fp": None, "bome": 2, "itd": 6, "penalty": 6, "soba": 1, "sobow": 6,
+        "stocbio": 6,
+    }  # fmt: skip
+    assert [i for i, one in enumerate(told["differences"]) if one] == [2]
+    alone = dashboard.judge_ends(compared(tmp_path / "toy/stocbio"), "loss")
+    assert (alone["places"], alone["differences"]) == ([1], [None])
 
 
 def test_differences_to_the_best_are_paired_over_seeds(tmp_path: Path) -> None:
@@ -428,13 +517,13 @@ def test_no_other_process_writes_into_the_folder_meanwhile(
 def test_thousands_of_curves_are_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path / "runs/toy/bome/a", losses(*range(100)), {})
     monkeypatch.setattr(dashboard, "MOST_NUMBERS", 15)
-    monkeypatch.setattr(dashboard, "FILE_CHARACTERS", 10)
+    monkeypatch.setattr(single_runs, "FILE_CHARACTERS", 10)
     made(tmp_path / "runs/toy/itd/a", losses(*range(50)), {})
     file, _ = dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "out")
     data = page_data(file)
     assert data["columns"][data["groups"][0]["mean"]["loss"]] == [0, 99]
     assert data["files"] == [[0], [1]]
-    assert dashboard.thin(np.arange(10.0), 4).tolist() == [0, 3, 6, 9]
+    assert single_runs.thin(np.arange(10.0), 4).tolist() == [0, 3, 6, 9]
 
 
 def test_the_table_as_a_file(tmp_path: Path) -> None:
@@ -446,6 +535,13 @@ def test_the_table_as_a_file(tmp_path: Path) -> None:
         ("BOME, T 1", "3", "2", "10"), ("BOME, T 9", "3", "3", "20"), ("itd", "3", "1", ""),
     ]  # fmt: skip
     assert rows[0]["algorithm.T"] == "1"
+    made(tmp_path / "ends/toy/bome/a", losses(None), {"status": "diverged"}, 0)
+    made(tmp_path / "ends/toy/bome/b", losses(1), {"status": "diverged"}, 1)
+    made(tmp_path / "ends/toy/bome/c", [], None, 2)
+    dashboard.write_csv(compared(tmp_path / "ends"), file)
+    (row,) = [r for r in csv.DictReader(file.read_text().splitlines()) if r["metric"] == "loss"]
+    states = [row[name] for name in ("n", "runs", "done", "diverged", "not_finished")]
+    assert states == ["1", "3", "0", "2", "1"]
     assert dashboard.as_cell("=1+1") == "'=1+1"
     assert dashboard.as_cell([1, 2]) == "[1, 2]"
     with pytest.raises(BadSetting, match=r"--csv .*: cannot write"):
@@ -476,6 +572,10 @@ def test_the_command_says_what_it_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite(tmp_path / "runs")
+    made(
+        tmp_path / "runs/toy/itd/begun", [], None, 9,
+        task={"_target_": "tasks.b.toy"}, algorithm={"_target_": "x.itd", "T": 5, "lr": 3},
+    )  # fmt: skip
     monkeypatch.chdir(tmp_path)
     words = ["compare", "runs/t*", "--where", "algorithm.T=1,5", "--csv", "a.csv"]
     monkeypatch.setattr("sys.argv", ["reproduce", *words])
@@ -483,7 +583,10 @@ def test_the_command_says_what_it_compares(
         cli.main()
     assert end.value.code == 0
     said = capsys.readouterr().out.splitlines()
-    assert said == ["a.csv", "comparison/index.html (2 methods on 1 problem, 6 runs)"]
+    assert said == [
+        "a.csv", "comparison/index.html (2 methods on 1 problem, 6 runs)",
+        "1 run has begun and has no row yet",
+    ]  # fmt: skip
     assert (tmp_path / "a.csv").is_file()
 
 

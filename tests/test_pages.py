@@ -320,12 +320,64 @@ def test_seeds_that_change_nothing_are_told(opened: Open, tmp_path: Path) -> Non
     """Of the metric that is compared, and not where it is what a run costs."""
     for method, end in {"itd": 2.0, "bome": 1.0}.items():
         for seed in (0, 1):
-            made_by_hand(tmp_path / f"runs/toy/{method}/{seed}", losses(end), {}, seed)
+            folder = tmp_path / f"runs/toy/{method}/{seed}"
+            made_by_hand(folder, losses(end), {"amortised": True}, seed)
     page = opened(dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "page")[0], 800)
     settle(page, 1)
     assert "All seeds came to the same values" in page.inner_text("#notes")
+    assert "Seconds are shares of what lanes took together." in page.inner_text("#notes")
     page.select_option("#metric", "step")
     assert "All seeds came to the same values" not in page.inner_text("#notes")
+
+
+def cells_of(page: Page, table: str, column: str) -> list[str]:
+    """A column of a table, its lines put together."""
+    found = page.locator(f'{table} td[data-label="{column}"]').all_inner_texts()
+    return [" ".join(text.split()) for text in found]
+
+
+def test_what_did_not_end_is_told(opened: Open, tmp_path: Path) -> None:
+    """A method of which no run is done comes last, and one that was not run is no better."""
+    for task, method, seed, end, summary in [
+        ("other", "itd", 0, 5.0, {}), ("other", "itd", 1, 6.0, {}),
+        ("other", "penalty", 0, 1.0, None), ("toy", "itd", 0, 3.0, {}),
+        ("toy", "itd", 1, 5.0, {}), ("toy", "itd", 2, 5.0, {}),
+        ("toy", "itd", 3, None, {}), ("toy", "penalty", 0, 0.5, {"status": "diverged"}),
+        ("toy", "penalty", 1, None, {"status": "diverged"}), ("toy", "penalty", 2, 9.0, None),
+        ("toy", "soba", 0, 1.0, {}), ("toy", "soba", 1, 2.0, {}), ("third", "bsa", 0, 0.5, None),
+    ]:  # fmt: skip
+        made_by_hand(
+            tmp_path / f"runs/{task}/{method}/{seed}", losses(1.0, end), summary, seed,
+            task={"_target_": f"tasks.b.{task}"},
+        )  # fmt: skip
+    made_by_hand(tmp_path / "runs/toy/soba/9", [], None, 9)
+    page = opened(dashboard.write_comparison([tmp_path / "runs"], BOOK, tmp_path / "page")[0], 1400)
+    settle(page, 1)
+    assert page.inner_text("#about") == "1 run has begun and has no row yet"
+    # no run on the first problem ends below its start, which is no target
+    assert page.input_value("#target") == ""
+    assert cells_of(page, "#methods", "n") == ["2", "1, none done: 1 not finished"]
+    assert cells_of(page, "#methods", "to the best") == ["best", "–"]
+    assert "Where none is done they are over the runs that diverged" in page.inner_text("#notes")
+    page.select_option("#problem", label="third")
+    assert cells_of(page, "#methods", "to the best") == ["–"]
+    page.select_option("#problem", label="toy")
+    assert page.locator("#methods td.name").all_inner_texts() == ["soba", "itd", "penalty"]
+    assert cells_of(page, "#methods", "rank") == ["1", "2", "3"]
+    assert cells_of(page, "#methods", "n") == [
+        "2, 1 not finished", "3, 1 without a value", "1, none done: 2 diverged, 1 not finished",
+    ]  # fmt: skip
+    pairs = cells_of(page, "#methods", "to the best")[1]
+    assert pairs.startswith("+2.5 [")
+    assert pairs.endswith("] (2 pairs)")
+    assert page.locator("#matrix td.name").all_inner_texts() == ["itd", "penalty", "bsa", "soba"]
+    ranks = cells_of(page, "#matrix", "mean rank")
+    told = ["1.5 over 2", "2.5 over 2", "1 over 1", "1 over 1"]
+    assert ranks == [f"{rank} of 3 problems" for rank in told]
+    assert cells_of(page, "#matrix", "other")[1:] == ["not finished", "–", "–"]
+    toy = cells_of(page, "#matrix", "toy")
+    assert toy[0].endswith("(2 pairs)")
+    assert toy[1:] == ["2 diverged, 1 not finished", "–", "1.50 ± 0.71 best"]
 
 
 def test_what_is_shown_is_saved(opened: Open, compared: Path) -> None:

@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -12,31 +12,37 @@ import numpy as np
 from bench.reproduce import statistics
 from bench.reproduce.chosen_runs import FoundRun
 from bench.reproduce.grouping import Group
-from bench.reproduce.plan import LARGEST, metric_value
+from bench.reproduce.plan import LARGEST, TIMES, drop_times, metric_value
 from bench.reproduce.reading import leave_out_damaged
 from bench.reproduce.specs import Book, find_metric
 from bench.reproduce.statistics import LEVEL, Array
+from bench.runs.environment import shares_time
+from bench.runs.folder import ENVIRONMENT, RunFolder
 from bench.runs.history import spread
 
 NOT_FINISHED = "not finished"
 HIDDEN = "info/"  # metrics that the comparison does not show
 TOTALS = ("calls", "samples")  # of all kinds of calls of the oracle together
+NONE_DONE = 2  # the tier of a group without a run that is done
 
 
 @dataclass(frozen=True)
 class MeasuredRun:
     """A run with what it measured.
 
-    metric: the one that its task is judged by. last: the values at its end, None where one is not
-    finite. columns: metric -> its values at the rows that were read, nan where one is not finite.
+    metric: the one that its task is judged by, None where no summary says it yet. last: the values
+    at its end, None where one is not finite. columns: metric -> its values at the rows that were
+    read, nan where one is not finite. shared: whether its seconds are shares of what lanes took
+    together.
     """
 
     run: FoundRun
     state: str
-    metric: str
+    metric: str | None
     last: Mapping[str, float | None]
     references: Mapping[str, float]
     columns: Mapping[str, Array]
+    shared: bool
 
 
 @dataclass(frozen=True)
@@ -62,10 +68,11 @@ class End(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A group's mean less the best group's, with its 95% interval.
+    """How far a group lies from the best, with its 95% interval.
 
-    pairs: over how many seeds the two are paired; 0: they have not two seeds in common, and the
-    interval is Welch's. low, high: None if there are too few runs.
+    pairs: how many seeds the two have in common; `mean` is the mean difference at these. 0: they
+    have not two in common, `mean` is the difference of the means, and the interval is Welch's.
+    low, high: None if there are too few runs.
     """
 
     mean: float
@@ -74,8 +81,9 @@ class Difference(NamedTuple):
     pairs: int
 
 
-def measure_group(group: Group, points: int) -> list[MeasuredRun]:
-    """The group's runs that have measured something, at most `points` rows of each.
+def measure_group(group: Group, points: int) -> tuple[list[MeasuredRun], int]:
+    """The group's runs that have measured something, at most `points` rows of each, and how many
+    have begun and have no row yet.
 
     The rows are the same of all runs, and the last one of each is among them. A run with a damaged
     file has a line on standard error, and is left out.
@@ -85,12 +93,13 @@ def measure_group(group: Group, points: int) -> list[MeasuredRun]:
         with leave_out_damaged():
             lengths[i] = run.folder.history_length()
     wanted = spread(max(lengths.values(), default=0), points)
-    found = []
+    found, rowless = [], 0
     for i, length in lengths.items():
         with leave_out_damaged():
             one = measure_run(group.runs[i], wanted | {length - 1})
             found += [one] if one else []
-    return found
+            rowless += one is None
+    return found, rowless
 
 
 def measure_run(run: FoundRun, wanted: set[int]) -> MeasuredRun | None:
@@ -104,16 +113,46 @@ def measure_run(run: FoundRun, wanted: set[int]) -> MeasuredRun | None:
     summary = run.folder.summary() or {}
     last = {**rows[-1], **summary.get("last", {})}
     names = [name for name in last if name != "digest" and not name.startswith(HIDDEN)]
-    own = [name for name in names if "/" not in name and not name.endswith("seconds")]
     names += [t for t in TOTALS if t not in last and any(n.startswith(f"{t}/") for n in names)]
     return MeasuredRun(
         run,
         summary.get("status", NOT_FINISHED),
-        summary.get("metric", own[1] if len(own) > 1 else "step"),
+        summary.get("metric"),
         {name: finite_or_none(metric_value(last, name)) for name in names},
         summary.get("references", {}),
         columns_of(rows, names),
+        shares_seconds(run.folder, summary),
     )
+
+
+def shares_seconds(folder: RunFolder, summary: Mapping[str, Any]) -> bool:
+    """Whether the seconds of a run are shares of what lanes took together.
+
+    summary: empty if the run has not ended. Raises BadSetting or OSError if a file is damaged.
+    """
+    if summary:
+        return bool(summary.get("amortised"))
+    return (folder.path / ENVIRONMENT).is_file() and shares_time(folder.environment())
+
+
+def without_times(run: MeasuredRun) -> MeasuredRun:
+    """A run without its seconds: shares of them cannot stand beside seconds of a run alone."""
+    columns = {name: values for name, values in run.columns.items() if name not in TIMES}
+    return replace(run, last=drop_times(run.last), columns=columns)
+
+
+def own_metric(runs: Sequence[MeasuredRun]) -> str:
+    """The metric that the problem of these runs is judged by.
+
+    Only a run that has ended says it. If none has, it is the first that is measured, beside what
+    grows with every step.
+    """
+    for run in runs:
+        if run.metric is not None:
+            return run.metric
+    other = ("step", *TOTALS)
+    names = [name for name in runs[0].last if "/" not in name and not name.endswith("seconds")]
+    return next((name for name in names if name not in other), "step")
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Array]:
@@ -195,7 +234,8 @@ def find_end(runs: Sequence[MeasuredRun], metric: str) -> End | None:
 def difference(
     runs: Sequence[MeasuredRun], best: Sequence[MeasuredRun], metric: str
 ) -> Difference | None:
-    """How far the mean of a group lies from that of the best; None if there is no finite value."""
+    """How far a group lies from the best at the seeds that both have, or, if these are not two, by
+    the means of all; None if there is no finite value."""
     mine, theirs = by_seed(runs, metric), by_seed(best, metric)
     if not mine or not theirs:
         return None
@@ -217,27 +257,44 @@ def by_seed(runs: Iterable[MeasuredRun], metric: str) -> dict[int, float]:
     return {seed: value for seed, value in values if value is not None}
 
 
-def rank(ends: Sequence[End | None], whole: Sequence[bool], better: str) -> list[int]:
-    """The numbers of the groups that have a value, best first.
+def tier(states: Mapping[str, int]) -> int:
+    """What groups are ranked by before their means: 0 if some run is done and none diverged, 1 if
+    some is done, NONE_DONE if none is; states: how many ended in which way."""
+    if not states.get("done"):
+        return NONE_DONE
+    return 1 if states.get("diverged") else 0
 
-    whole: whether no run of the group diverged; those of which some did come last.
-    """
+
+def rank(ends: Sequence[End | None], tiers: Sequence[int], better: str) -> list[int]:
+    """The numbers of the groups that have a value, those of the first tier first, and of these the
+    best."""
     sign = -1 if better == "higher" else 1
-    known = [(not whole[i], sign * end.mean, i) for i, end in enumerate(ends) if end]
+    known = [(tiers[i], sign * end.mean, i) for i, end in enumerate(ends) if end]
     return [i for _, _, i in sorted(known)]
 
 
-def shared_places(
-    order: Sequence[int], ends: Sequence[End | None], whole: Sequence[bool]
-) -> Iterator[int]:
-    """The places of the groups in this order (`rank`), from 1: those with the same mean, of whose
-    runs some or none diverged, share the first of theirs."""
+def find_places(
+    order: Sequence[int],
+    ends: Sequence[End | None],
+    tiers: Sequence[int],
+    measured: Sequence[bool],
+) -> list[int | None]:
+    """The place of each group, from 1; None for one that has not measured what is compared.
+
+    order: as `rank` gives it. Those of one tier with the same mean share the first of theirs. Those
+    without a run that is done, or without a finite value, all have the last place: to diverge must
+    not be better than to end.
+    """
+    last = sum(measured)
+    places = [last if there else None for there in measured]
     before, place = None, 0
     for k, i in enumerate(order, 1):
         end = ends[i]
-        now = whole[i], None if end is None else end.mean
-        before, place = now, place if now == before else k
-        yield place
+        if end is not None and tiers[i] != NONE_DONE:
+            now = tiers[i], end.mean
+            before, place = now, place if now == before else k
+            places[i] = place
+    return places
 
 
 def direction(name: str, tasks: Iterable[str], book: Book) -> str:

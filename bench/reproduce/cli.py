@@ -317,6 +317,8 @@ def compare(
         dashboard.write_csv(found, csv.expanduser())
         out.print(f"{csv}")
     out.print(f"{page} ({found.title})")
+    if found.about:
+        out.print(found.about)
 
 
 @app.command()

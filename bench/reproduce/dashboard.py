@@ -5,6 +5,7 @@ import importlib.resources
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,40 +17,53 @@ from bench.reproduce.bands import Band, MeasuredRun
 from bench.reproduce.chosen_runs import find_runs
 from bench.reproduce.grouping import Group, Grouping
 from bench.reproduce.report import load_templates, writing_pages
+from bench.reproduce.single_runs import Pool, thin, write_single_runs
 from bench.reproduce.specs import Book, find_metric
-from bench.reproduce.statistics import Array
 from bench.runs.files import write_whole
 
 SCRIPTS = ("compare.js", "compare_plot.js", "compare_table.js", "compare.css")
 MOST_ROWS, ALL_ROWS, LEAST_ROWS = 200, 120_000, 12  # that are read: of a run, of all, of a run
 MOST_NUMBERS = 400_000  # in the page, of the groups' curves
-FILE_CHARACTERS = 1_000_000  # of a file of single runs, which the page loads when it needs them
 LOADED_AT_ONCE = 3_000_000  # characters of single runs that the page loads without being asked
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A group, its runs with what they measured, those that count, and their curves."""
+    """A group, its runs with what they measured, those that count, and their curves.
+
+    rowless: how many more of its runs have begun, and have no row yet.
+    """
 
     group: Group
     runs: Sequence[MeasuredRun]
     counted: Sequence[MeasuredRun]
     band: Band
+    rowless: int
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many of all its runs ended in which way."""
+        return bands.count_states(self.runs) + Counter({bands.NOT_FINISHED: self.rowless})
+
+    def has(self, name: str) -> bool:
+        """Whether some of its runs measured a metric."""
+        return any(name in run.last for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What is compared: the groups, their metrics by label, and which values of these are better.
 
-    metric: the one that is shown at first. repeated: how many runs were there twice. differing:
-    the settings in which the groups differ.
+    metric: the one that is shown at first. about, times: what is to be known of the runs, and of
+    their seconds; empty if nothing is. differing: the settings in which the groups differ.
     """
 
     groups: Sequence[Measured]
     metrics: Mapping[str, str]
     better: Mapping[str, str]
     metric: str
-    repeated: int
+    about: str
+    times: str
     differing: Sequence[str]
 
     @property
@@ -77,9 +91,8 @@ class Comparison:
     @property
     def title(self) -> str:
         """What is compared, in words."""
-        words = [(self.methods, "method"), (self.problems, "problem")]
-        said = [f"{len(some):,} {word}{'s' * (len(some) != 1)}" for some, word in words]
-        return f"{' on '.join(said)}, {self.count:,} run{'s' * (self.count != 1)}"
+        said = [say_count(len(self.methods), "method"), say_count(len(self.problems), "problem")]
+        return f"{' on '.join(said)}, {say_count(self.count, 'run')}"
 
 
 def compare(
@@ -94,12 +107,16 @@ def compare(
     found = find_runs(places, where)
     points = max(LEAST_ROWS, min(MOST_ROWS, ALL_ROWS // len(found)))
     split: Grouping = grouping.group_runs(found, book)
+    measured = [(group, *bands.measure_group(group, points)) for group in split.groups]
+    every = [run for _, runs, _ in measured for run in runs]
+    shared = sum(run.shared for run in every)
+    mixed = 0 < shared < len(every)
     groups = []
-    for group in split.groups:
-        runs = bands.measure_group(group, points)
+    for group, own, rowless in measured:
+        runs = [bands.without_times(run) if mixed and run.shared else run for run in own]
         if runs:
             some = bands.counted(runs)
-            groups.append(Measured(group, runs, some, bands.make_band(some)))
+            groups.append(Measured(group, runs, some, bands.make_band(some), rowless))
     if not groups:
         raise BadSetting(f"{', '.join(map(str, places))}: no run there has a row that can be read")
     names = list(dict.fromkeys(name for one in groups for run in one.runs for name in run.last))
@@ -110,15 +127,51 @@ def compare(
         groups,
         {name: metric_label(name, tasks[name], book) for name in names},
         {n: bands.direction(n, tasks[n], book) for n in names},
-        metric or groups[0].runs[0].metric,
-        split.repeated,
+        metric or bands.own_metric(first_problem(groups)),
+        about_runs(split.repeated, sum(rowless for _, _, rowless in measured)),
+        about_times(shared, len(every)),
         split.differing,
+    )
+
+
+def first_problem(groups: Sequence[Measured]) -> list[MeasuredRun]:
+    """The runs on the problem that comes first."""
+    first = groups[0].group.problem
+    return [run for one in groups if one.group.problem == first for run in one.runs]
+
+
+def say_count(many: int, word: str) -> str:
+    """A number with what is counted."""
+    return f"{many:,} {word}{'s' * (many != 1)}"
+
+
+def about_runs(repeated: int, rowless: int) -> str:
+    """What is said of runs that are there twice, and of those that have no row yet."""
+    said = []
+    if repeated:
+        verbs = "was there twice, and counts" if repeated == 1 else "were there twice, and count"
+        said.append(f"{say_count(repeated, 'run')} {verbs} once")
+    if rowless:
+        verb = "has" if rowless == 1 else "have"
+        said.append(f"{say_count(rowless, 'run')} {verb} begun and {verb} no row yet")
+    return "; ".join(said)
+
+
+def about_times(shared: int, every: int) -> str:
+    """What is said of the seconds of runs that shared their time with others."""
+    if shared == 0:
+        return ""
+    if shared == every:
+        return "Seconds are shares of what lanes took together."
+    return (
+        f"Left out are the seconds of {say_count(shared, 'run')} that shared their time with other "
+        "lanes, as other runs had theirs alone."
     )
 
 
 def tasks_with(groups: Iterable[Measured], name: str) -> set[str]:
     """The tasks that measure a metric."""
-    return {one.group.task for one in groups if any(name in run.last for run in one.runs)}
+    return {one.group.task for one in groups if one.has(name)}
 
 
 def metric_label(name: str, tasks: set[str], book: Book) -> str:
@@ -143,7 +196,7 @@ def write_comparison(
         for name in SCRIPTS:
             source = importlib.resources.files("bench.reproduce") / "assets" / name
             write_whole(out / "assets" / name, source.read_bytes())
-        files, size = write_single_runs(found, out / "assets")
+        files, size = write_single_runs([one.runs for one in found.groups], out / "assets")
         data = page_data(found, book) | {"files": files, "atOnce": size <= LOADED_AT_ONCE}
         page = load_templates().get_template("compare.html").render(
             data=data, shared=shared_settings(found), root="", title=found.title
@@ -171,7 +224,7 @@ def page_data(found: Comparison, book: Book) -> dict[str, Any]:
             "problem": problems[one.group.problem],
             "method": methods[one.group.method],
             "n": len(one.counted),
-            "states": dict(bands.count_states(one.runs)),
+            "states": dict(one.states),
             "settings": {k: v for k, v in one.group.settings.items() if k in found.differing},
             "mean": {k: pool.add(thin(v, points)) for k, v in one.band.mean.items()},
             "reach": {k: pool.add(thin(v, points)) for k, v in one.band.reach.items()},
@@ -196,7 +249,8 @@ def page_data(found: Comparison, book: Book) -> dict[str, Any]:
         "ends": {name: judge_ends(found, name) for name in found.metrics},
         "runs": list_runs(found),
         "differing": list(found.differing),
-        "repeated": found.repeated,
+        "about": found.about,
+        "times": found.times,
     }  # fmt: skip
 
 
@@ -220,7 +274,7 @@ def describe_problem(name: str, groups: Iterable[Measured]) -> dict[str, Any]:
             lines.setdefault(label, []).append(value)
     return {
         "label": name,
-        "metric": runs[0].metric,
+        "metric": bands.own_metric(runs),
         "references": {label: round_number(sum(v) / len(v)) for label, v in lines.items()},
     }
 
@@ -229,8 +283,7 @@ def judge_ends(found: Comparison, name: str) -> dict[str, Any]:
     """The last values of a metric in each group, and their differences to the best of a problem.
 
     "ranks" has the numbers of the groups of each problem, best first; it is empty where nothing
-    says what is better. "places" has the place of each group in its problem, from 1, which groups
-    with the same mean share: 1, 1, 3.
+    says what is better. "places" has the place of each group in its problem (`find_places`).
     """
     ends = [bands.find_end(one.counted, name) for one in found.groups]
     differences: list[Any] = [None] * len(ends)
@@ -238,15 +291,17 @@ def judge_ends(found: Comparison, name: str) -> dict[str, Any]:
     numbers = {id(one): i for i, one in enumerate(found.groups)}
     for some in found.by_problem().values() if found.better[name] != "neither" else []:
         inside = [numbers[id(one)] for one in some]
-        whole = [all(run.state != "diverged" for run in one.runs) for one in some]
         own = [ends[i] for i in inside]
-        order = bands.rank(own, whole, found.better[name])
+        tiers = [bands.tier(one.states) for one in some]
+        measured = [ends[i] is not None or found.groups[i].has(name) for i in inside]
+        order = bands.rank(own, tiers, found.better[name])
         ranks.append([inside[k] for k in order])
-        for k, place in zip(order, bands.shared_places(order, own, whole)):
-            places[inside[k]] = place
-        for k in order[1:]:
-            told = bands.difference(some[k].counted, some[order[0]].counted, name)
-            differences[inside[k]] = round_all(told)
+        for i, place in zip(inside, bands.find_places(order, own, tiers, measured)):
+            places[i] = place
+        ended = [some[k] for k in order if tiers[k] != bands.NONE_DONE]
+        for one in ended[1:]:
+            told = bands.difference(one.counted, ended[0].counted, name)
+            differences[numbers[id(one)]] = round_all(told)
     return {
         "ends": [round_all(end) for end in ends], "differences": differences, "ranks": ranks,
         "places": places,
@@ -280,83 +335,26 @@ def list_runs(found: Comparison) -> dict[str, Any]:
     }
 
 
-class Pool:
-    """Columns of numbers, each of which is kept once: all runs of a group have the same steps."""
-
-    def __init__(self) -> None:
-        self.columns: list[list[float | None]] = []
-        self.numbers: dict[bytes, int] = {}
-
-    def add(self, values: Array) -> int:
-        """The number of a column."""
-        key = values.tobytes()
-        if key not in self.numbers:
-            self.numbers[key] = len(self.columns)
-            self.columns.append(
-                [float(f"{v:.5g}") if math.isfinite(v) else None for v in values.tolist()]
-            )
-        return self.numbers[key]
-
-
-def thin(values: Array, most: int) -> Array:
-    """At most `most` of the values, evenly spread, the first and last among them."""
-    n = len(values)
-    return values if n <= most else values[[round(i * (n - 1) / (most - 1)) for i in range(most)]]
-
-
-def write_single_runs(found: Comparison, folder: Path) -> tuple[list[list[int]], int]:
-    """Write every run's own curves into scripts beside the page.
-
-    Gives for each script the groups that it has, and how many characters all have together. Those
-    of an earlier page are removed.
-    """
-    for old in folder.glob("runs-*.js"):
-        old.unlink()
-    files: list[list[int]] = [[]]
-    texts: list[str] = []
-    size = total = number = 0
-    for i, one in enumerate(found.groups):
-        pool = Pool()
-        runs = {
-            number + k: {name: pool.add(values) for name, values in run.columns.items()}
-            for k, run in enumerate(one.runs)
-        }
-        number += len(one.runs)
-        text = json.dumps({"columns": pool.columns, "runs": runs}, separators=(",", ":"))
-        if size and size + len(text) > FILE_CHARACTERS:
-            write_script(folder, len(files) - 1, texts)
-            files.append([])
-            texts, size = [], 0
-        files[-1].append(i)
-        texts.append(text)
-        size, total = size + len(text), total + len(text)
-    write_script(folder, len(files) - 1, texts)
-    return files, total
-
-
-def write_script(folder: Path, number: int, texts: Sequence[str]) -> None:
-    """Write a script that hands groups of single runs to the page."""
-    calls = "".join(f"takeRuns({text});\n" for text in texts)
-    (folder / f"runs-{number}.js").write_text(calls)
-
-
 def write_csv(found: Comparison, file: Path) -> None:
     """Write a line for each group and metric, as programs read it; raises BadSetting."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([
         "problem", "method", *found.differing, "metric", "n", "runs", "mean", "sd", "low", "high",
-        "rank", "difference", "difference_low", "difference_high", "pairs",
+        "rank", "difference", "difference_low", "difference_high", "pairs", "done", "diverged",
+        "not_finished",
     ])  # fmt: skip
     for name in found.metrics:
         told = judge_ends(found, name)
         for i, one in enumerate(found.groups):
             mean, sd, low, high, n = told["ends"][i] or [None] * 4 + [0]
             values = [one.group.settings.get(key) for key in found.differing]
+            states = one.states
             writer.writerow([
                 as_cell(one.group.problem), as_cell(one.group.method), *map(as_cell, values), name,
-                n, len(one.runs), mean, sd, low, high, told["places"][i],
+                n, states.total(), mean, sd, low, high, told["places"][i],
                 *(told["differences"][i] or [None] * 4),
+                *(states[name] for name in ("done", "diverged", bands.NOT_FINISHED)),
             ])  # fmt: skip
     try:
         write_whole(file, text.getvalue())

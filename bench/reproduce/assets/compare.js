@@ -108,7 +108,8 @@ function interval(low, high, centre) {
 
 // --- targets
 
-// Nine tenths of the way from the worst start to the best end among the groups.
+// Nine tenths of the way from the worst start to the best end among the groups; none where no end
+// is better than that start, as every run would have reached it before its first step.
 function usualTarget() {
   const better = data.metrics[metric()].better;
   const curves = visible().map((group) => curve(group, metric())).filter((c) => c && c[0] !== null && c.at(-1) !== null);
@@ -118,6 +119,7 @@ function usualTarget() {
   const extreme = (values, most) => values.reduce((a, b) => (most ? Math.max(a, b) : Math.min(a, b)));
   const start = extreme(starts, !up);
   const end = extreme(ends, up);
+  if (up ? end <= start : end >= start) return "";
   return String(Number(((start + 0.9 * (end - start)) * factor(metric())).toPrecision(4)));
 }
 
@@ -245,7 +247,7 @@ function startPage() {
   at("none").addEventListener("click", () => { shown.clear(); redraw(); });
   at("svg").addEventListener("click", () => saveDrawing());
   for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
-  at("about").textContent = data.repeated ? `${data.repeated} runs were there twice, and count once` : "";
+  at("about").textContent = data.about;
   startTables();
   window.addEventListener("resize", fitTables);
   at("target").value = usualTarget();

@@ -18,20 +18,37 @@ function meanAtEnd(group, name) {
   return found ? found[0] : null;
 }
 
-// How many runs the mean is over, and what became of the others.
+// How many values a mean is over.
+function countOf(group, name = metric()) {
+  return data.ends[name].ends[group]?.[4] ?? 0;
+}
+
+// How many values the mean is over, and what became of the other runs.
 function countText(group) {
-  const { n, states } = data.groups[group];
-  const others = Object.entries(states).filter(([, many]) => many !== n || Object.keys(states).length > 1);
-  const counted = states.done ? "done" : Object.keys(states)[0];
-  const words = others.filter(([state]) => state !== counted || counted !== "done").map(([state, many]) => `${many} ${state}`);
-  return [String(n), ...words].join(", ");
+  const { done = 0, ...others } = data.groups[group].states;
+  const n = countOf(group);
+  const words = Object.entries(others).map(([state, many]) => `${many} ${state}`);
+  if (!done) return `${n}, none done: ${words.join(", ")}`;
+  return [n, ...(n < done ? [`${done - n} without a value`] : []), ...words].join(", ");
+}
+
+function isBest(group, name = metric()) {
+  return data.ends[name].places[group] === 1 && "done" in data.groups[group].states;
+}
+
+// The difference to the best, with the number of pairs where one of the two has other seeds too.
+function differenceOf(group, name = metric()) {
+  const { differences, ranks } = data.ends[name];
+  const found = scaled(differences[group], factor(name));
+  if (!found) return "–";
+  const [best] = ranks.find((order) => order.includes(group));
+  const pairs = found[3];
+  const some = pairs > 0 && pairs < Math.max(countOf(group, name), countOf(best, name));
+  return interval(found[1], found[2], found[0]) + (some ? ` (${pairs} pairs)` : "");
 }
 
 function differenceText(group) {
-  const rank = rankOf(group);
-  if (rank === 1) return "best";
-  const found = scaled(data.ends[metric()].differences[group], factor(metric()));
-  return found ? interval(found[1], found[2], found[0]) : "–";
+  return isBest(group) ? "best" : differenceOf(group);
 }
 
 // The columns of the table of methods: heading, what is sorted by, what is shown.
@@ -55,7 +72,7 @@ function methodColumns() {
     ...(all ? [["problem", (g) => data.problems[data.groups[g].problem].label, (g) => data.problems[data.groups[g].problem].label]] : []),
     [`${labelOf(metric())}, mean ± sd`, (g) => endOf(g)?.[0] ?? null, (g) => plusMinus(...(endOf(g) ?? [null]).slice(0, 2))],
     ["95% interval", (g) => endOf(g)?.[2] ?? null, (g) => interval(...(endOf(g) ?? []).slice(2, 4))],
-    ["n", (g) => data.groups[g].n, countText],
+    ["n", (g) => countOf(g), countText],
     ["to the best", (g) => data.ends[metric()].differences[g]?.[0] ?? null, differenceText],
     ["seconds", ...end("seconds")],
     ["calls", ...end("calls")],
@@ -131,12 +148,17 @@ function drawMethods() {
   moreButton(at("more"), "methods", groups.length);
   const { better } = data.metrics[metric()];
   const way = better === "neither" ? "nothing says which values are better" : `${better} is better`;
-  const some = groups.some((group) => "done" in data.groups[group].states && "diverged" in data.groups[group].states);
-  const repeated = groups.filter((group) => data.groups[group].n > 1 && endOf(group));
+  const states = groups.map((group) => data.groups[group].states);
+  const some = states.some((own) => "done" in own && "diverged" in own);
+  const none = states.some((own) => !("done" in own));
+  const repeated = groups.filter((group) => countOf(group) > 1);
   const same = !data.axes.includes(metric()) && repeated.length > 0 && repeated.every((group) => endOf(group)[1] === 0);
-  at("notes").textContent = `${data.metrics[metric()].label}: ${way}. Means are over the runs that are done${
-    some ? ", and a method of which some diverged comes after those of which none did" : ""}; to the best: the difference of
-    means with its 95% interval, paired over seeds. To the target: at the first of the rows kept here that reaches it.${
+  at("notes").textContent = `${data.metrics[metric()].label}: ${way}. Means are over the n values of the runs that are done${
+    some ? ", and a method of which some diverged comes after those of which none did" : ""}.${
+    none ? ` Where none is done they are over the runs that diverged, or else over those that are not finished, and the
+    method has the last place.` : ""} To the best: the mean difference at the seeds that both have, with its 95% interval,
+    or the difference of the means where they have not two in common. To the target: at the first of the rows kept here that
+    reaches it.${data.times ? ` ${data.times}` : ""}${
     same ? " All seeds came to the same values: where a seed changes nothing, runs are no repetitions." : ""}`;
 }
 
@@ -148,15 +170,19 @@ function matrixMetric(number) {
 }
 
 function matrixCell(group, name) {
-  const { ends, differences, places } = data.ends[name];
-  const end = scaled(ends[group], factor(name));
-  if (!end) return element("td", "–");
-  const best = places[group] === 1;
-  const found = scaled(differences[group], factor(name));
+  const states = Object.entries(data.groups[group].states);
+  if (!("done" in data.groups[group].states)) {
+    return element("td", states.map(([state, many]) => (states.length > 1 ? `${many} ${state}` : state)).join(", "));
+  }
+  const { differences, places } = data.ends[name];
+  const end = endOf(group, name);
+  if (!end) return element("td", places[group] === null ? "–" : "no finite value");
+  const best = isBest(group, name);
+  const found = differences[group];
   const told = found && found[1] !== null;
   const lines = [plusMinus(end[0], end[1])];
   if (best) lines.push(element("small", "best"));
-  if (found) lines.push(element("small", interval(found[1], found[2], found[0])));
+  if (found) lines.push(element("small", differenceOf(group, name)));
   return element("td", lines, { className: best || (told && found[1] <= 0 && found[2] >= 0) ? "top" : "" });
 }
 
@@ -170,21 +196,24 @@ function drawMatrix() {
   data.problems.forEach((one, i) => head.append(element("th", [one.label, element("small", labelOf(names[i]))])));
   head.append(element("th", "mean rank"));
   table.tHead.replaceChildren(head);
+  const places = data.groups.map(({ problem: solved }, group) => data.ends[names[solved]].places[group]);
+  const ranked = new Set(data.groups.filter((_, group) => places[group] !== null).map(({ problem: solved }) => solved)).size;
   const rows = data.methods.map((method, m) => {
     const own = data.problems.map((_, p) => found.get(`${m} ${p}`));
-    const places = own.map((group, p) => (group === undefined ? null : data.ends[names[p]].places[group]));
-    const ranks = places.filter((place) => place !== null);
+    const ranks = own.map((group) => places[group] ?? null).filter((place) => place !== null);
     const cells = own.map((group, p) => {
       const cell = group === undefined ? element("td", "–") : matrixCell(group, names[p]);
       cell.dataset.label = data.problems[p].label;
       return cell;
     });
     const last = element("td", ranks.length ? plain(mean(ranks)) : "–");
+    if (ranks.length && ranks.length < ranked) last.append(element("small", `over ${ranks.length} of ${ranked} problems`));
     last.dataset.label = "mean rank";
     const row = element("tr", [element("td", method.label, { className: "name" }), ...cells, last]);
-    return { row, order: ranks.length ? mean(ranks) : Infinity };
+    return { row, many: ranks.length, order: ranks.length ? mean(ranks) : 0 };
   });
-  rows.sort((a, b) => a.order - b.order);
+  // a method that was not run where it would lose is no better than one that was
+  rows.sort((a, b) => b.many - a.many || a.order - b.order);
   table.tBodies[0].replaceChildren(...rows.slice(0, MOST_LISTED).map(({ row }) => row));
   at("measure").textContent = [...new Set(names)].length > 1 ? "its own metric" : data.metrics[names[0]].label;
 }
