@@ -125,6 +125,9 @@ def test_points_that_are_exactly_as_good_are_remarked() -> None:
     some = row(chosen={"a.lr": 1, "T": 2}, tried=4, tries=tries)
     said = tables.remark(some, planned.artifact(ends={"a.lr": "both", "T": "both"}).spec)
     assert said == "lr 1, T 2 of 4 points; AS GOOD, but later in the grid: lr 10; T 3"
+    same = [{"settings": {"a.lr": lr}, "status": "done", "value": 0.5} for lr in range(1, 7)]
+    long = tables.remark(row(chosen={"a.lr": 1}, tried=6, tries=same), planned.artifact().spec)
+    assert "later in the grid: lr 2; lr 3; lr 4; 2 more" in long
 
 
 HERE = {"device": "A CPU", "threads": "1", "instructions": "AVX2", "commit": "c", "source": "s"}

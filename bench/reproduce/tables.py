@@ -23,6 +23,7 @@ from bench.reproduce.timing import are_of_one_speed
 from bench.reproduce.tries import try_circumstances
 from bench.runs.screen import COSTS
 
+MOST_EQUAL = 3  # of the points that are as good as the chosen one, how many a remark names
 INTERVAL_NOTE = " [Student's 95% interval]"  # what a note says of the intervals in its table
 
 
@@ -111,8 +112,10 @@ def remark(row: RowRecord, spec: Spec) -> str:
         diverged = f", {lost} diverged" if lost else ""
         notes.append(f"{settings} of {row.tried} points{each}{diverged}")
     if equal := equal_points(points, row.chosen):
-        others = "; ".join(settings_phrase(point, row.chosen) for point in equal)
-        notes.append(f"AS GOOD, but later in the grid: {others}")
+        others = [settings_phrase(point, row.chosen) for point in equal[:MOST_EQUAL]]
+        if len(equal) > MOST_EQUAL:
+            others.append(f"{len(equal) - MOST_EQUAL} more")
+        notes.append(f"AS GOOD, but later in the grid: {'; '.join(others)}")
     notes += [f"AT AN EDGE: {edge}" for edge in row_edges(row, spec)]
     if note := note_on_machines(row):
         notes.append(note)
