@@ -18,4 +18,4 @@ def composer() -> Composer:
 
 def composed(*overrides: str) -> DictConfig:
     """The configuration of a run with these overrides."""
-    return composer()(overrides).copy()
+    return composer().own(overrides)

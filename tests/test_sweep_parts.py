@@ -697,6 +697,14 @@ def test_only_values_that_replace_another_are_put_into_one_configuration(
     assert len(compose.bases) == 1
 
 
+def test_a_configuration_of_ones_own_stays_as_it_is(composer: Callable[[], Composer]) -> None:
+    compose = composer()
+    kept = compose.own((*TOY, "seed=1"))
+    assert compose((*TOY, "seed=2")).seed == 2
+    assert compose.own((*TOY, "seed=3")) is not kept
+    assert kept.seed == 1
+
+
 def test_a_word_that_is_no_setting_is_refused_by_a_used_configuration_too(
     composer: Callable[[], Composer],
 ) -> None:

@@ -92,7 +92,7 @@ class Names:
         if key not in self.composed:
             self.compose = self.compose or own_composer()
             overrides = [format_override(*pair) for pair in point.settings]
-            self.composed[key] = self.compose([*overrides, *self.extra]).copy()
+            self.composed[key] = self.compose.own([*overrides, *self.extra])
         return self.composed[key]
 
     @staticmethod
