@@ -66,6 +66,29 @@ def test_ends_are_labelled_in_the_order_of_their_heights() -> None:
     assert heights["near"] - heights["low"] == pytest.approx(drawings.LABEL_GAP)
 
 
+def test_a_figure_is_laid_out_as_matplotlib_does_it(tmp_path: Path) -> None:
+    """To the byte, by one layout in place of two drawings for each file."""
+    artifact, plt = planned.artifact(), drawings.pyplot()
+    figures = []
+    with plt.rc_context(drawings.figure_style(artifact)):
+        for _ in range(2):
+            figure, panels = plt.subplots(1, 2, layout="constrained")
+            for panel in panels:
+                drawings.draw_curves(panel, [line("a", [1.0, 20.0])], "step", "loss", True)
+                panel.set_ylabel("a label that needs its place")
+            drawings.add_legend(figure)
+            figures.append(figure)
+        ours, plain = figures
+        (tmp_path / "p").mkdir()
+        name = tmp_path / "p" / drawings.save_figure(ours, artifact, tmp_path, "plain")
+        for kind, date in {"svg": "Date", "pdf": "CreationDate"}.items():
+            plain.savefig(tmp_path / f"plain.{kind}", metadata={date: None})
+            plain.set_layout_engine("none")
+            found = name.with_suffix(f".{kind}").read_bytes()
+            assert found == (tmp_path / f"plain.{kind}").read_bytes()
+        plt.close(plain)
+
+
 def recorded(**rows: Any) -> Record:
     return Record.model_validate(
         {

@@ -18,6 +18,7 @@ DASHES: dict[str, Any] = {
 }  # fmt: skip
 MOST_LABELS = 9  # more curves than this have a legend in place of labels at their ends
 LABEL_GAP = 0.062  # between two labels, as a share of the panel's height
+SVG_DPI = 72  # which matplotlib takes for an SVG, and for a PDF
 WIDEST, NARROWEST = 3.2, 1.3  # points; a curve below others is wider, so that it is seen
 
 
@@ -52,15 +53,22 @@ def save_figure(figure: "Figure", artifact: Artifact, out: Path, name: str) -> s
     stem = out / artifact.id
     file = stem.with_name(f"{stem.name}-{name}.svg")
     write_figure(figure, file, {"Date": None})
-    # the layout of the SVG is kept: to compute it again takes most of the time
-    figure.set_layout_engine("none")
     write_figure(figure, file.with_suffix(".pdf"), {"CreationDate": None})
     pyplot().close(figure)
     return file.name
 
 
 def write_figure(figure: "Figure", file: Path, metadata: dict[str, None]) -> None:
-    """Write a figure, whole or not at all; raises OSError, which names the file."""
+    """Write a figure, whole or not at all; raises OSError, which names the file.
+
+    Its layout is computed once, as for an SVG, and kept: matplotlib would draw it twice for each
+    file.
+    """
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        figure.set_dpi(SVG_DPI)
+        engine.execute(figure)
+        figure.set_layout_engine(None)
     content = io.BytesIO()
     figure.savefig(content, format=file.suffix[1:], metadata=metadata)
     write_whole(file, content.getvalue())

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from hydra import compose, initialize_config_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.compiled import joined
@@ -42,6 +41,7 @@ from bench.reproduce.points import format_override, points
 from bench.reproduce.specs import Book
 from bench.runs.files import write_json
 from bench.runs.launch import resolve
+from bench.sweeps.composing import Composer, own_composer
 from tasks.models import linear
 
 ARTIFACTS = ("bome/fig2_mnist", "bome/table1", "bome/table2", "stocbio/fig2_fc100", "f2obo/fig1")
@@ -170,10 +170,15 @@ def is_blocking_copy(tensor: Any, *args: Any, **kwargs: Any) -> bool:
     return any(isinstance(g, torch.device) for g in given) and not kwargs.get("non_blocking")
 
 
+@cache
+def composer() -> Composer:
+    """It composes the rows of an artifact and the seeds of a row from what they share."""
+    return own_composer()
+
+
 def made(overrides: list[str], seed: int = 0) -> Lane:
     """Task and algorithm of a configuration; raises BadSetting."""
-    with initialize_config_module("conf", version_base="1.3"):
-        config = resolve(compose("config", overrides))
+    config = resolve(composer()(overrides))
     task: Task = build(config["task"], Context(seed=seed))
     return Lane(task, build(config["algorithm"]), seed, {})
 
