@@ -214,6 +214,12 @@ def trials_of(root: Path) -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where the runs of a whole search are kept, by its pruner, once it was made."""
+    return tmp_path_factory.mktemp("searched")
+
+
 @pytest.mark.parametrize(
     ("pruner", "number", "kind"),
     [
@@ -234,6 +240,7 @@ def test_cut_at_any_line_of_the_journal_it_makes_the_same_trials(
     number: int,
     kind: str,
     main: Main,  # noqa: F811
+    searched: Path,
     tmp_path: Path,
 ) -> None:
     """As a kill leaves it: no line after the given trial's last one of a kind; no later run."""
@@ -241,8 +248,12 @@ def test_cut_at_any_line_of_the_journal_it_makes_the_same_trials(
         *SEARCH, "run.every=2", "algorithm.outer_lr=interval(0.01,0.1)", "algorithm.T=20,30,40",
         "hydra.sweeper.n_trials=12", f"hydra.sweeper.pruner={pruner}",
     )  # fmt: skip
-    assert main(*command).code == 0
-    runs = tmp_path / "runs"
+    runs, whole = tmp_path / "runs", searched / pruner
+    if not whole.exists():
+        assert main(*command).code == 0
+        shutil.copytree(runs, whole)
+    else:
+        shutil.copytree(whole, runs)
     found, known = read_json(folder(runs) / "sweep.summary.json")["runs"], trials_of(runs)
     if kind == "rung":  # the pruner has decided, in one case each
         assert found[number]["status"] == {2: "pruned", 3: "pruned", 4: "done"}[number]

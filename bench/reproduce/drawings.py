@@ -18,7 +18,6 @@ DASHES: dict[str, Any] = {
 }  # fmt: skip
 MOST_LABELS = 9  # more curves than this have a legend in place of labels at their ends
 LABEL_GAP = 0.062  # between two labels, as a share of the panel's height
-SVG_DPI = 72  # which matplotlib takes for an SVG, and for a PDF
 WIDEST, NARROWEST = 3.2, 1.3  # points; a curve below others is wider, so that it is seen
 
 
@@ -61,12 +60,10 @@ def save_figure(figure: "Figure", artifact: Artifact, out: Path, name: str) -> s
 def write_figure(figure: "Figure", file: Path, metadata: dict[str, None]) -> None:
     """Write a figure, whole or not at all; raises OSError, which names the file.
 
-    Its layout is computed once, as for an SVG, and kept: matplotlib would draw it twice for each
-    file.
+    Its layout is computed once and kept: matplotlib would draw it twice for each file.
     """
     engine = figure.get_layout_engine()
     if engine is not None:
-        figure.set_dpi(SVG_DPI)
         engine.execute(figure)
         figure.set_layout_engine(None)
     content = io.BytesIO()

@@ -198,4 +198,4 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
-COMPARISON = Comparison(compare, add_options, smoke={"episodes": 4, "inner_steps": [1, 5]})
+COMPARISON = Comparison(compare, add_options, smoke={"episodes": 2, "inner_steps": [1, 5]})
