@@ -2,12 +2,16 @@
 
 import gc
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
 
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as bench.main sets it, before torch is imported
 os.environ["NETRC"] = os.devnull  # who has logged in to W&B sends no test there
@@ -47,6 +51,27 @@ def kept() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def read_once() -> Iterator[None]:
+    """Hydra reads each file of conf/, and of its own, once in a process: to read them all takes a
+    quarter of each composing. Every configuration is composed of fresh copies."""
+    Plugins.instance()  # which knows of the kind of source that a package is
+    source: Any = SourcesRegistry.instance().types["pkg"]
+    read, pickles = source.load_config, dict[tuple[str, str], bytes]()
+
+    def load(self: Any, config_path: str) -> Any:
+        if self.path not in ("conf", "hydra.conf"):
+            return read(self, config_path)
+        key = self.path, config_path
+        if key not in pickles:
+            pickles[key] = pickle.dumps(read(self, config_path))
+        return pickle.loads(pickles[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "load_config", load)
+        yield
 
 
 @pytest.fixture(autouse=True)
