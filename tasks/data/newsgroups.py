@@ -151,10 +151,13 @@ def _count_words(headers: str, context: Context) -> dict[str, Array]:
             "one from a local folder), or task.source=digits"
         ) from None
     vectorizer = CountVectorizer(dtype=np.int16)
-    vectorizer.fit(messages["train"].data)
+    counted = {
+        "train": vectorizer.fit_transform(messages["train"].data),
+        "test": vectorizer.transform(messages["test"].data),
+    }
     arrays: dict[str, Array] = {}
     for part in PARTS:
-        found = vectorizer.transform(messages[part].data).tocsr()
+        found = counted[part].tocsr()
         found.sort_indices()
         arrays |= {
             f"{part}_offsets": found.indptr.astype(np.int32),
