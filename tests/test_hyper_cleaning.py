@@ -80,15 +80,15 @@ def test_bome_beats_the_validation_only_line_on_digits(cli: Cli, tmp_path: Path)
 def test_mnist_split_and_a_few_steps(cli: Cli, tmp_path: Path, data_root: Path) -> None:
     """The published setting on the real images; the full 500 steps are in results, not here."""
     done = cli(
-        "task/data=mnist", f"data.root={data_root}", "run.steps=5", "run.every=5",
+        "task/data=mnist", f"data.root={data_root}", "run.steps=20", "run.every=20",
         "task.pretraining.steps=0", "task.references=false",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (found,) = (tmp_path / "runs").rglob("summary.json")
     summary = json.loads(found.read_text())
-    assert summary["last"]["samples/grad_g"] == 5 * 11 * 50_000
-    assert summary["last"]["samples/grad_f"] == 5 * 5_000
-    assert summary["last"]["test_accuracy"] > 0.5  # by chance: 0.1
+    assert summary["last"]["samples/grad_g"] == 20 * 11 * 50_000
+    assert summary["last"]["samples/grad_f"] == 20 * 5_000
+    assert summary["last"]["test_accuracy"] > 0.8
     assert summary["peak_memory_mb"]["process"] < 2500
     environment = json.loads((found.parent / "environment.json").read_text())
     assert len(environment["data"]) == 4
