@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from scripts.gpu.state import run_folders
@@ -115,7 +116,8 @@ def kill_with_children(pid: int) -> None:
     listed = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True
     )
-    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it may end by itself after it was listed
+        os.kill(pid, signal.SIGKILL)
     for child in listed.stdout.split():
         kill_with_children(int(child))
 
