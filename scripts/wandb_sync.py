@@ -21,16 +21,8 @@ from typing import Any
 from bench.core.settings import BadSetting, check_settings
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF
 from bench.runs.folder import LOST, RunFolder, folder_of, folders_below
-from bench.runs.loggers import (
-    About,
-    Logger,
-    answers,
-    has_key,
-    is_wandb,
-    one_line,
-    ready_wandb,
-    send_within,
-)
+from bench.runs.logger import About, Logger
+from bench.runs.loggers import answers, has_key, is_wandb, one_line, ready_wandb, send_within
 from bench.runs.recording import exit_code
 from bench.runs.wandb_run import Mirrored, Shown, all_parts, is_sent, mark_sent, open_wandb
 

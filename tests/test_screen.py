@@ -17,7 +17,8 @@ from bench.core.settings import BadSetting
 from bench.runs import loggers
 from bench.runs.better import Best, Better, better_values, improves
 from bench.runs.folder import RunFolder
-from bench.runs.loggers import About, answers, mirror
+from bench.runs.logger import About
+from bench.runs.loggers import answers, mirror
 from bench.runs.screen import Screen, show_summary, summary_line
 
 Summary = dict[str, Any]

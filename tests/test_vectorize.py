@@ -23,7 +23,7 @@ from bench.runs.exit_codes import FAILED
 from bench.runs.files import read_json
 from bench.runs.folder import RunFolder
 from bench.runs.history import read_rows
-from bench.runs.loggers import About, Logger
+from bench.runs.logger import About, Logger
 from bench.runs.opening import OpenRun
 from tasks import newsgroups
 from tasks.common import sparse

@@ -10,7 +10,7 @@ import pytest
 
 from bench.runs import loggers
 from bench.runs.folder import RunFolder
-from bench.runs.loggers import About
+from bench.runs.logger import About
 from scripts import wandb_sync
 
 STEPS = (0, 5, 10)

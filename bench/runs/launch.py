@@ -32,7 +32,7 @@ from bench.runs.better import better_values
 from bench.runs.driver import OneByOne, drive, record_first_step
 from bench.runs.exit_codes import FAILED
 from bench.runs.folder import RunFolder, folder_of, reason_of
-from bench.runs.loggers import Logger
+from bench.runs.logger import Logger
 from bench.runs.machine import OF_DEVICE
 from bench.runs.name import name
 from bench.runs.opening import open_run

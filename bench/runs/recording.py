@@ -16,7 +16,8 @@ from bench.runs.better import better_values
 from bench.runs.environment import shares_time
 from bench.runs.exit_codes import DONE, FAILED
 from bench.runs.history import replace_nonfinite
-from bench.runs.loggers import About, Logger, close_all
+from bench.runs.logger import About, Logger
+from bench.runs.loggers import close_all
 from bench.runs.opening import OpenRun
 from bench.runs.screen import Screen
 

@@ -4,15 +4,13 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 from bench.runs.better import Best, better_values, keep_best
-
-if TYPE_CHECKING:
-    from bench.runs.loggers import About
+from bench.runs.logger import About
 
 CALLS = "calls_total"  # of the oracle, whatever they were for
 SAMPLES = "samples_total"  # of these calls
@@ -83,7 +81,7 @@ def mark_sent(part: Path) -> None:
     (part / f"{names[0]}{SYNCED}").touch()
 
 
-def run_id(about: "About") -> str:
+def run_id(about: About) -> str:
     """The id of the W&B run that a run folder belongs to, which W&B's own files there tell.
 
     It is the run's hash, with something random behind it for a run that is made anew: W&B keeps the
@@ -98,7 +96,7 @@ def run_id(about: "About") -> str:
 
 def open_wandb(
     library: Any,
-    about: "About",
+    about: About,
     shown: Shown,
     mode: Literal["online", "offline"],
     place: Path,
@@ -137,7 +135,7 @@ def open_wandb(
 class Mirrored:
     """An open W&B run, which gets the rows and the summary of one of ours."""
 
-    def __init__(self, run: Any, about: "About", online: bool):
+    def __init__(self, run: Any, about: About, online: bool):
         """Send those rows of `about` that W&B lacks, of which only a server can have some.
 
         A server has the first rows of a run, since W&B sends them in their order.
