@@ -231,6 +231,22 @@ def test_the_table_of_what_was_measured() -> None:
     assert tables.results_table(ARTIFACT, single, BOOK).note.startswith("One run of each row")
 
 
+def test_only_rows_of_one_problem_are_compared() -> None:
+    """C has a lower loss than A and B, on a problem of its own."""
+    own = {"task.scale": 2}
+    rows = ROWS | {
+        "C": {"method": "bome", "set": own},
+        "D": {"method": "itd", "paper": {"set": own}},
+    }
+    artifact = planned.artifact(columns=["loss"], rows=rows)
+    ends = {"A": 3.0, "B": 2.0, "C": 1.0, "D": 1.5}
+    measured = {name: row("done", finals={"loss": [end]}) for name, end in ends.items()}
+    measured["B"] = row("done done", finals={"loss": [2.0, 2.0]})
+    found = tables.results_table(artifact, recorded({"paper": measured}), BOOK)
+    assert found.best == {(1, 1), (2, 1)}
+    assert found.note.endswith("the best mean of a column is marked, among rows of one problem.")
+
+
 def test_variants_side_by_side_with_the_best_marked() -> None:
     code = {
         "A": row("done", finals={"loss": [7.0], "accuracy": [0.5]}),

@@ -156,8 +156,8 @@ def note_on_machines(row: RowRecord) -> str | None:
 def results_table(artifact: Artifact, record: Record, book: Book) -> CellTable:
     """The artifact's own table: the last values of both variants, side by side for each metric.
 
-    The best mean of each column is marked where the metric has a better direction. Rows that are
-    outdated, or of which a run failed, are never the best.
+    The best mean of each column is marked where the metric has a better direction, and among the
+    rows of each problem. Rows that are outdated, or of which a run failed, are never the best.
     """
     spec = artifact.spec
     variants = list(record.rows)
@@ -175,18 +175,30 @@ def results_table(artifact: Artifact, record: Record, book: Book) -> CellTable:
         means.append([comparable_mean(own.get(v), key) for v, key, _ in columns])
         rows.append([name, *cells, joined({v: count_done(r) for v, r in own.items()}),
                      joined({v: remark(r, spec) for v, r in own.items()})])  # fmt: skip
-    best = {
-        (i, j + 1)
-        for j, (_, _, metric) in enumerate(columns)
-        for i in best_rows([line[j] for line in means], metric)
-    }
+    best, several = set(), False
+    for j, (variant, _, metric) in enumerate(columns):
+        problems = [own_problem(spec, name, variant) for name in names]
+        several = several or len(set(problems)) > 1
+        for problem in set(problems):
+            column = [line[j] if own == problem else None for line, own in zip(means, problems)]
+            best |= {(i, j + 1) for i in best_rows(column, metric)}
     note = (
         f"Mean ± standard error of the mean{INTERVAL_NOTE} over n seeds; the best mean of a column "
-        "is marked."
+        f"is marked{', among rows of one problem' if several else ''}."
     )
     if all(len(row.status) <= 1 for group in record.rows.values() for row in group.values()):
         note = "One run of each row, whose deviation over seeds is not known."
     return CellTable("Measured", ["method", *head, "n", "remarks"], rows, note, frozenset(best))
+
+
+def own_problem(spec: Spec, name: str, variant: str) -> frozenset[tuple[str, str]]:
+    """The settings of the task that a row has for itself: rows with other ones are of another
+    problem, and none of them is better than this one."""
+    row = spec.rows.get(name)
+    if row is None:
+        return frozenset()
+    own = {**row.set, **getattr(row, variant).set}
+    return frozenset((key, str(value)) for key, value in own.items() if key.startswith("task"))
 
 
 def count_done(row: RowRecord) -> str:
