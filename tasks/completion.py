@@ -27,7 +27,7 @@ MOST = 1e30  # of an entry, so that float32 still has it
 MATRIX = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
 
 
-@version(2)
+@version(3)
 def completion(
     context: Context,
     rows: Count = 200,

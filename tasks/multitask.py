@@ -33,7 +33,7 @@ class TaskSamples(NamedTuple):
     tasks: Tensor
 
 
-@version(3)
+@version(4)
 def multitask(
     context: Context,
     source: Source = "synthetic",
