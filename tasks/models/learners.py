@@ -59,7 +59,7 @@ def check_pairs(y: Tensor, episodes: Episodes) -> None:
     """
     if len(y) != len(episodes.images):
         raise BadSetting(
-            f"algorithm.blocks (or upper_blocks, or batches=fixed): a step's {len(y)} episodes "
+            f"algorithm.blocks (or upper_blocks, or batches): a step's {len(y)} episodes "
             "cannot be cut, as each has a part of y; write algorithm.blocks=1 "
             "(algorithm.upper_blocks=null, algorithm.batches=drawn), or another method"
         )

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from algorithms.bilevel.stocbio import stocbio
+from bench.compiled.symbols import At, NoGraph
+from bench.compiled.traced import record
 from bench.core.draw import Draw
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
@@ -28,8 +31,8 @@ def factor(x: Tensor, y: Tensor, rows: Batch) -> Tensor:
 
 def estimated(x: Tensor, y: Tensor, v_0: Tensor, D_H: list[Batch], variant: str) -> Tensor:
     """v_Q of equation (5), eta sum_{q=-1}^{Q-1} prod_{j=Q-q}^{Q} (I - eta g_yy(B_j)) v_0, each
-    product anew, B_Q nearest to v_0. As released the last term stands in for the first, and only it
-    is scaled by eta."""
+    product anew, B_Q nearest to v_0. As released only the first term is scaled by eta, and in all
+    releases but the first the last term stands in for it."""
     terms = []
     for many in range(Q + 1):
         term = v_0
@@ -38,7 +41,8 @@ def estimated(x: Tensor, y: Tensor, v_0: Tensor, D_H: list[Batch], variant: str)
         terms.append(term)
     if variant == "paper":
         return ETA * sum(terms, torch.zeros_like(v_0))
-    return ETA * terms[-1] + sum(terms[1:], torch.zeros_like(v_0))
+    begin = {"code": terms[-1], "first": terms[0]}[variant]
+    return ETA * begin + sum(terms[1:], torch.zeros_like(v_0))
 
 
 def path(
@@ -66,7 +70,7 @@ def path(
 @pytest.mark.parametrize(("case", "batch"), bilevel.EVERYWHERE)
 @pytest.mark.parametrize("rule", bilevel.OUTER)
 @pytest.mark.parametrize("inner_batch", [None, 5])
-@pytest.mark.parametrize("variant", ["paper", "code"])
+@pytest.mark.parametrize("variant", ["paper", "code", "first"])
 def test_every_batch_is_drawn_anew(
     variant: str, inner_batch: int | None, rule: str, case: str, batch: int | None
 ) -> None:
@@ -148,6 +152,60 @@ def test_the_released_batches_are_parts_of_the_data(size: int | None) -> None:
     bilevel.assert_same_path(bilevel.fewer_above(), method, by_hand)
 
 
+@pytest.mark.parametrize("size", [1, 10, 23, None])
+def test_the_first_release_shuffles_the_parts_at_every_step(size: int | None) -> None:
+    """An order of g's parts and one of f's are drawn at each outer step, as in commit d6dbc45; with
+    them everything is as with the parts' own order."""
+    below, above = parts(torch.arange(64), size), parts(22 - torch.arange(23), size)
+
+    def batches(draw: Draw) -> Batches:
+        S_order, D_order = (draw.uniform(torch.empty(len(p))).argsort() for p in (below, above))
+        S = [below[S_order[t % len(below)]] for t in range(5)]
+        D_F, D_H, D_G = (above[D_order[i % len(above)]] for i in range(3))
+        return S, D_F, [D_H] * Q, D_G
+
+    outer = bilevel.OUTER["gd"][0]
+    method = stocbio(*outer, LR, ETA, 5, Q, "first", batches="shuffled", batch=size)
+    by_hand = path("fewer above", "gd", "first", batches)
+    bilevel.assert_same_path(bilevel.fewer_above(), method, by_hand)
+
+
+@pytest.mark.parametrize("batches", ["fixed", "shuffled"])
+def test_shuffled_parts_are_all_met_where_fixed_ones_are_the_same_for_ever(batches: str) -> None:
+    """64 rows below are cut into 13 parts of which a step takes 3, and 23 above into 5, of which it
+    takes 3 too."""
+    task, cuts = bilevel.fewer_above(), list[tuple[int, int]]()
+
+    def cut(batch: Batch, a: int, b: int) -> Batch:
+        cuts.append((len(batch), a))
+        return batch[a:b]
+
+    task = replace(task, data=replace(task.data, rows=cut))
+    method = stocbio(gd(), 0.1, LR, ETA, 3, Q, batches=batches, batch=5)  # type: ignore[arg-type]
+    state, seen = method.init(at.X0, at.Y0), dict[int, list[tuple[int, ...]]]({64: [], 23: []})
+    for k in range(120):
+        cuts.clear()
+        method.step(Oracle(task), state, Draw(task, 0, k))
+        for rows, steps in seen.items():
+            steps.append(tuple(a for n, a in cuts if n == rows))
+    for rows, many in ((64, 13), (23, 5)):
+        starts = [rows * b // many for b in range(many)]
+        assert all(len(set(step)) == 3 for step in seen[rows])  # no part twice in a step
+        met = {a for step in seen[rows] for a in step}
+        firsts = {step[0] for step in seen[rows]}
+        assert met == set(starts[:3] if batches == "fixed" else starts)
+        assert firsts == set(starts[:1] if batches == "fixed" else starts)
+
+
+def test_shuffled_parts_are_not_compiled() -> None:
+    """A graph would keep the order of the step that it was recorded from."""
+    task = at.problem()
+    method = stocbio(gd(), 0.1, LR, ETA, 3, Q, batches="shuffled", batch=10)
+    state = method.init(at.X0, at.Y0)
+    with pytest.raises(NoGraph, match="depends on what its tensors hold"):
+        record(task, method, 0, state, At(0))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -155,6 +213,7 @@ def test_the_released_batches_are_parts_of_the_data(size: int | None) -> None:
         ({"shrink": 2.0, "batch": 4}, r"algorithm\.shrink=2\.0: .* below 1 / shrink"),
         ({"shrink": 0.5, "batch": 4, "batches": "fixed"}, r"algorithm\.batches=fixed"),
         ({"inner_batch": 3, "batches": "fixed"}, r"algorithm\.batches=fixed"),
+        ({"inner_batch": 3, "batches": "shuffled"}, r"algorithm\.batches=shuffled"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(
