@@ -87,7 +87,7 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     few, there = tmp_path / "few", book.own_specs()
     (few / "bome").mkdir(parents=True)
-    for file in ("metrics.yaml", "methods.yaml", "bome/fig3_starts.yaml"):
+    for file in ("metrics.yaml", "methods.yaml", "bome/fig1_minimax.yaml"):
         shutil.copy(there / file, few / file)
     monkeypatch.setattr(book, "own_specs", lambda: few)
     return few
