@@ -123,7 +123,10 @@ def test_tuned_replay() -> None:
     """The released sizes: 128 units three times, for GEM 100 twice; step sizes of our own grid."""
     of_er = {"released": {"hidden": 128, "layers": 3}}
     of_gem = {"released": {"hidden": 100, "layers": 2}}
-    assert written("tuned/permuted_mnist_er") == {"algorithm": {"lr": 0.1, "steps": 4}, "task": of_er}
+    assert written("tuned/permuted_mnist_er") == {
+        "algorithm": {"lr": 0.1, "steps": 4},
+        "task": of_er,
+    }
     assert written("tuned/permuted_mnist_single") == {"algorithm": {"lr": 0.03}, "task": of_er}
     assert written("tuned/permuted_mnist_gem") == {"algorithm": {"lr": 0.1}, "task": of_gem}
     assert written("tuned/permuted_mnist_mer") == {"algorithm": {"lr": 0.03, "within": 0.3}}
