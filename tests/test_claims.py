@@ -298,7 +298,9 @@ def test_a_failed_run_does_not_converge(metric: str) -> None:
         assert part.values == [INF, 0.5]
 
 
-@pytest.mark.parametrize("metric", ["calls", "calls/grad_g", "cpu_seconds", "peak_memory_mb"])
+@pytest.mark.parametrize(
+    "metric", ["calls", "samples", "calls/grad_g", "cpu_seconds", "peak_memory_mb"]
+)
 def test_what_a_failed_run_cost_is_not_known(metric: str) -> None:
     """A run is neither cheap nor dear by failing."""
     failed, fine = [run(0, "diverged", loss=[0.5])], [run(0, loss=[0.5])]
@@ -705,6 +707,7 @@ def test_counts_that_are_all_the_same_need_no_test() -> None:
     assert counts({**ABOVE, "metric": "calls/grad_g"})
     assert counts({**ABOVE, "metric": "calls"})
     assert counts({**ABOVE, "metric": "samples/grad_g"})
+    assert counts({**ABOVE, "metric": "samples"})
     assert counts({**OVER_ROWS, "metric": "calls/grad_g"})
     assert not counts(ABOVE)
     assert not counts({**ABOVE, "metric": "cpu_seconds"})

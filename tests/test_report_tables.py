@@ -43,11 +43,13 @@ def test_only_runs_that_are_done_have_final_values() -> None:
         "calls/grad_f": [1.0, 20.0, 3.0, 4.0],
         "calls/grad_g": [10.0, 200.0, 30.0, 40.0],
         "samples/grad_g": [9.0, 9.0, 9.0, 9.0],
+        "samples/value_f": [5.0, 6.0, 7.0, 8.0],
     }
     some = row("done diverged done missing", finals=finals)
     assert tables.done_values(some, "loss") == [1.0]
     assert tables.done_values(some, "calls/grad_f") == [1.0, 3.0]
     assert tables.done_values(some, "calls") == [11.0, 33.0]
+    assert tables.done_values(some, "samples") == [14.0, 16.0]
     lacking = {"calls/grad_f": [1.0, None, 3.0], "calls/grad_g": [10.0, 20.0, 30.0]}
     assert tables.done_values(row("done done done", finals=lacking), "calls") == [11.0, 33.0]
     assert tables.done_values(some, "other") == []

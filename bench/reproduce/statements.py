@@ -271,7 +271,7 @@ def is_cost(name: str) -> bool:
 
 def is_count(name: str) -> bool:
     """Whether a metric is a number of steps, calls or samples."""
-    return name in ("step", "calls") or name.startswith(("calls/", "samples/"))
+    return name in ("step", "calls", "samples") or name.startswith(("calls/", "samples/"))
 
 
 def difference_phrase(metric: str, a: str, b: str, log: bool) -> str:

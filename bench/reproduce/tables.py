@@ -58,10 +58,13 @@ def column_head(metric: Metric) -> str:
 
 
 def done_values(row: RowRecord, name: str) -> list[float]:
-    """A metric's last values of the runs that are done; "calls" is the sum of all oracle calls."""
-    columns = [row.finals[key] for key in row.finals if key.startswith("calls/")]
+    """A metric's last values of the runs that are done.
+
+    "calls" is the sum of all oracle calls, and "samples" that of all their samples.
+    """
+    columns = [row.finals[key] for key in row.finals if key.startswith(f"{name}/")]
     values: Sequence[float | None] = row.finals.get(name, [])
-    if name == "calls":
+    if name in ("calls", "samples"):
         values = [None if None in calls else sum(calls) for calls in zip(*columns)]
     return [v for v, s in zip(values, row.status) if s == "done" and v is not None]
 
