@@ -32,6 +32,7 @@ from bench.reproduce import league_commands
 from bench.reproduce.league import (
     entries,
     page,
+    phrases,
     pictures,
     rules,
     running,
@@ -1089,8 +1090,7 @@ def test_methods_that_are_alike_share_a_group_and_a_worse_one_does_not() -> None
     found = scores.places(["a", "b", "c"], work)
     assert [place.group for place in found] == [1, 1, 2]
     assert found[0].rank.high == 2.0
-    halves = scores.split_halves(work)
-    assert halves == (3, 3)
+    assert [place.behind for place in found] == [False, False, True]
 
 
 def test_the_bootstrap_draws_tasks_and_seeds() -> None:
@@ -1107,8 +1107,11 @@ def test_the_bootstrap_draws_tasks_and_seeds() -> None:
 def test_what_a_method_took_is_told_with_its_spread() -> None:
     work = np.array([12345.0, math.inf, 20.0, 3.14159])
     said = "`soba` (20 calls [3.14, 12,345], 3 of 4 seeds)"
-    assert page.task_phrase("soba", work, "calls") == said
-    assert page.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
+    assert phrases.task_phrase("soba", work, "calls") == said
+    assert phrases.task_phrase("soba", np.array([math.inf]), "calls") == "`soba` never"
+    assert phrases.task_phrase("soba", work, "calls", 7.0) == said
+    valued = phrases.task_phrase("soba", work, "the final value", 7654.0)
+    assert valued == "`soba` (20 [3.14, 12,345], 7,654 calls, 3 of 4 seeds)"
 
 
 def test_methods_that_did_the_same_everywhere_stand_together(entered: League) -> None:
@@ -1132,19 +1135,19 @@ def test_methods_that_did_the_same_everywhere_stand_together(entered: League) ->
 
 
 def test_a_shared_place_lies_in_its_interval() -> None:
-    assert page.rank_text(scores.Interval(1.5, 1.5, 6.0)) == "1.5 [1.5, 6]"
-    assert page.rank_text(scores.Interval(3.0, 1.99, 11.51)) == "3 [2, 11.5]"
+    assert phrases.rank_text(scores.Interval(1.5, 1.5, 6.0)) == "1.5 [1.5, 6]"
+    assert phrases.rank_text(scores.Interval(3.0, 1.99, 11.51)) == "3 [2, 11.5]"
 
 
 def test_an_interval_without_a_width_is_not_shown() -> None:
     """As that of a number of one task, or of seeds that are all the same."""
-    assert page.shown(scores.mean_interval([0.25])) == "0.25"
-    assert page.shown(scores.mean_interval([0.25, 0.25])) == "0.25"
-    assert page.shown(scores.mean_interval([0.0, 1.0])) == "0.50 [0.00, 1.00]"
-    assert page.shown(scores.Interval(0.001, 0.0, 0.004)) == "0.00"
-    assert page.shown(scores.Interval(0.5, 0.25, 0.25)) == "0.50 [0.25, 0.25]"
-    assert page.rank_text(scores.Interval(1.0, 1.0, 1.0)) == "1"
-    assert page.rank_text(scores.Interval(2.0, 1.5, 1.5)) == "2 [1.5, 1.5]"
+    assert phrases.shown(scores.mean_interval([0.25])) == "0.25"
+    assert phrases.shown(scores.mean_interval([0.25, 0.25])) == "0.25"
+    assert phrases.shown(scores.mean_interval([0.0, 1.0])) == "0.50 [0.00, 1.00]"
+    assert phrases.shown(scores.Interval(0.001, 0.0, 0.004)) == "0.00"
+    assert phrases.shown(scores.Interval(0.5, 0.25, 0.25)) == "0.50 [0.25, 0.25]"
+    assert phrases.rank_text(scores.Interval(1.0, 1.0, 1.0)) == "1"
+    assert phrases.rank_text(scores.Interval(2.0, 1.5, 1.5)) == "2 [1.5, 1.5]"
 
 
 def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:
@@ -1165,9 +1168,8 @@ def test_the_page_has_every_method_with_intervals_and_advice(entered: League) ->
             one for one in text.splitlines() if one.startswith("| ") and f"`{method}`" in one
         )
         place = next(p for p in board.places("calls") if p.method == method)
-        assert line.startswith(f"| {page.rank_text(place.rank)} | {place.group} |")
-        assert f"`{method}` | {page.shown(place.area)} |" in line
-    assert "of 5 methods" in text
+        assert line.startswith(f"| {phrases.rank_text(place.rank)} | {phrases.group_text(place)} |")
+        assert f"`{method}` | {phrases.shown(place.area)} |" in line
     assert "What separates these 5 most is" in page.findings_text([board])
     for picture in (pictures.draw_profiles(board), pictures.draw_sensitivity(board)):
         assert picture.startswith("<svg")

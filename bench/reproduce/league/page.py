@@ -17,8 +17,16 @@ from bench.reproduce.league.entries import (
     read_entries,
     todays,
 )
+from bench.reproduce.league.phrases import (
+    WORDS,
+    group_text,
+    in_order,
+    rank_text,
+    shown,
+    task_phrase,
+)
 from bench.reproduce.league.rules import Track, read_track, track_names
-from bench.reproduce.league.scores import Array, Interval, Place
+from bench.reproduce.league.scores import Array, Place
 from bench.reproduce.league.targets import Targets, read_targets
 from bench.reproduce.league.trials import Row
 from bench.reproduce.readme import markdown_table
@@ -30,10 +38,6 @@ OUTDATED = (
     "An outdated method has changed since its entry was made, in its code, its settings or what is "
     "searched: its numbers are of the version before, and nothing is advised by them."
 )
-WORDS = {
-    "calls": "calls", "samples": "samples", "cpu_seconds": "CPU seconds",
-    "value": "the final value",
-}  # fmt: skip
 
 
 class Board(NamedTuple):
@@ -59,6 +63,16 @@ class Board(NamedTuple):
     def work(self, unit: str) -> Array:
         """The work that each method took [methods, tasks, seeds]."""
         return scores.work_table(self.entries, unit)
+
+    def calls(self) -> Array:
+        """The median number of calls of each method's runs, whatever came of them [methods,
+        tasks]."""
+        return np.array(
+            [
+                [np.median([run.total_calls for run in found.runs]) for found in tasks.values()]
+                for tasks in self.entries.values()
+            ]
+        )
 
     def runs(self, method: str) -> list[Row]:
         """The scored runs of a method on all tasks."""
@@ -124,18 +138,6 @@ def read_boards(folder: Path, results: Path, wanted: Sequence[str] | None = None
     return found
 
 
-def shown(found: Interval) -> str:
-    """A number with its interval, if that has a width: a bootstrap of equal values has none."""
-    value, low, high = (f"{number:.2f}" for number in found)
-    return value if value == low == high else f"{value} [{low}, {high}]"
-
-
-def rank_text(found: Interval) -> str:
-    """A rank with its interval, in halves, which those have that share a place."""
-    value, low, high = (round(2 * rank) / 2 for rank in found)
-    return f"{value:g}" if value == low == high else f"{value:g} [{low:g}, {high:g}]"
-
-
 def league_text(boards: Sequence[Board]) -> str:
     """The marked part of docs/league.md."""
     parts = [text for board in boards if len(board.entries) > 1 for text in board_parts(board)]
@@ -152,7 +154,6 @@ def board_parts(board: Board) -> Iterator[str]:
     yield f"![{alt}](league_{board.name}.svg)\n"
     yield places_table(board, board.names)
     yield from (f"{line}\n" for line in remarks(board))
-    yield halves_line(board)
     yield f"![The share of good trials in {board.name}](league_{board.name}_tuning.svg)\n"
     few = board.first_order
     if 1 < len(few.entries) < len(board.entries):
@@ -181,7 +182,7 @@ def places_table(board: Board, wanted: Collection[str]) -> str:
         rows.append(
             [
                 rank_text(place.rank),
-                str(place.group),
+                group_text(place),
                 f"`{place.method}`{' outdated' if place.method in board.outdated else ''}",
                 shown(place.area),
                 *(shown(areas[other][place.method]) for other in units[1:]),
@@ -244,53 +245,27 @@ def count_failed(tasks: dict[str, TaskEntry]) -> int:
     )
 
 
-def halves_line(board: Board) -> str:
-    """Whether the intervals of ranks are honest."""
-    if board.track.seeds < 4:
-        return ""
-    found = scores.split_halves(board.work(board.track.scored))
-    share = 100 * found.overlapping / found.methods
-    return (
-        f"Split into two halves of the seeds, the rank intervals of {found.overlapping} of "
-        f"{found.methods} methods ({share:.0f}%) overlap.\n"
-    )
-
-
 def advice_text(board: Board) -> str:
     """For each task the methods that reached its target with the least work, of those that reached
     it at `OFTEN` of the seeds: one that explodes elsewhere is no advice. Methods that did the same
-    stand together."""
+    stand together, and so do those that the seeds do not tell apart from the first."""
     unit, work = board.track.scored, board.work(board.track.scored)
+    calls = board.calls()  # of methods that are as good the cheapest stands first
     credit, lines = scores.credits(work), []
     for k, (task, about) in enumerate(board.track.tasks.items()):
-        order = np.argsort(-credit[:, k].mean(axis=1), kind="stable")
+        order = np.lexsort((calls[:, k], -credit[:, k].mean(axis=1)))
         best = [m for m in order if np.isfinite(work[m, k]).mean() >= OFTEN]
         names = [board.names[m] for m in best]
         alike = twins(names, [board.entries[name][task].runs for name in names])[:NEXT]
+        firsts = [board.names.index(some[0]) for some in alike]
         said = [
-            task_phrase("` or `".join(some), work[board.names.index(some[0]), k], WORDS[unit])
-            for some in alike
+            task_phrase("` or `".join(some), work[m, k], WORDS[unit], calls[m, k])
+            for some, m in zip(alike, firsts)
         ]
         rarely = f"no method came there at {OFTEN:.0%} of the seeds"
-        advice = f"take {'; then '.join(said)}" if said else rarely
+        advice = f"take {in_order(said, credit[firsts, k])}" if said else rarely
         lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
     return "\n".join(lines) + "\n"
-
-
-def number(value: float) -> str:
-    """A number to three digits, or a large one to its last."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def task_phrase(method: str, work: Array, unit: str) -> str:
-    """What a method took on a task, over its seeds: the median with the least and the most."""
-    hits = np.sort(work[np.isfinite(work)])
-    if not len(hits):
-        return f"`{method}` never"
-    measure = "" if unit == WORDS["value"] else f" {unit}"
-    middle, least, most = map(number, (float(np.median(hits)), hits[0], hits[-1]))
-    spread = f"{middle}{measure} [{least}, {most}]"
-    return f"`{method}` ({spread}, {len(hits)} of {len(work)} seeds)"
 
 
 def failures_text(board: Board) -> str:
@@ -344,7 +319,7 @@ def separation(board: Board, best: Sequence[str]) -> str:
         f"Of {len(board.entries)} methods `{first.method}` has the largest area over "
         f"{WORDS[unit]}, {shown(first.area)}"
     )
-    alike = [name for name in places if places[name].group == first.group][1:]
+    alike = [name for name in places if not places[name].behind][1:]
     listed = ", ".join(f"`{name}`" for name in alike if name in best)
     more = len(alike) - sum(name in best for name in alike)
     listed += f" and {more} more" if more else ""

@@ -11,7 +11,8 @@ from html import escape
 import numpy as np
 
 from bench.reproduce.league import scores
-from bench.reproduce.league.page import WORDS, Board
+from bench.reproduce.league.page import Board
+from bench.reproduce.league.phrases import WORDS
 from bench.reproduce.svg import PALE, head
 
 DRAWN = 8  # methods

@@ -41,13 +41,15 @@ class Place:
     """A method's place in a track, in one unit of work.
 
     area: below its profile. rank: 1 is the best. group: of methods that cannot be told apart from
-    the first of the group, numbered from 1. reached: the share of problems whose target it reached.
+    the first of the group, numbered from 1. behind: whether it can be told apart from the first of
+    all. reached: the share of problems whose target it reached.
     """
 
     method: str
     area: Interval
     rank: Interval
     group: int
+    behind: bool
     reached: Interval
 
 
@@ -120,7 +122,8 @@ def places(names: Sequence[str], work: Array) -> list[Place]:
     areas, drawn = credit.mean(axis=(1, 2)), draw_areas(credit)
     order = np.argsort(-areas, kind="stable").tolist()
     rank, drawn_ranks = ranks(areas), ranks(drawn)
-    group = groups(order, told_apart(unit_areas(credit)))
+    apart = told_apart(unit_areas(credit))
+    group = groups(order, apart)
     hits = np.isfinite(work).astype(float)
     shares, drawn_shares = hits.mean(axis=(1, 2)), draw_areas(hits)
     return [
@@ -129,6 +132,7 @@ def places(names: Sequence[str], work: Array) -> list[Place]:
             interval(areas[m], drawn[:, m]),
             interval(rank[m], drawn_ranks[:, m]),
             group[k],
+            bool(apart[order[0], m]),
             interval(shares[m], drawn_shares[:, m]),
         )
         for k, m in enumerate(order)
@@ -193,22 +197,12 @@ def groups(order: Sequence[int], apart: Flags) -> list[int]:
     return found
 
 
-class Halves(NamedTuple):
-    """How many methods have rank intervals that overlap when the seeds are split in two halves."""
+def as_good(values: Array) -> Flags:
+    """Which methods cannot be told apart from the first, itself among them [methods].
 
-    overlapping: int
-    methods: int
-
-
-def split_halves(work: Array) -> Halves:
-    """Rank intervals from the even seeds against those from the odd ones."""
-    both = []
-    for start in (0, 1):
-        credit = credits(work[:, :, start::2])
-        both.append(np.quantile(ranks(draw_areas(credit)), [0.025, 0.975], axis=0))
-    (low, high), (other_low, other_high) = both
-    overlaps = (low <= other_high) & (other_low <= high)
-    return Halves(int(overlaps.sum()), len(work))
+    values: [methods, units]. The level is that of Holm (1979) for the pairs with the first.
+    """
+    return np.append(True, ~holm(paired_p(values[1:] - values[0])))
 
 
 def count_good(entry: TaskEntry) -> int:
