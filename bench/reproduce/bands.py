@@ -14,7 +14,7 @@ from bench.reproduce.chosen_runs import FoundRun
 from bench.reproduce.grouping import Group
 from bench.reproduce.plan import LARGEST, TIMES, drop_times, metric_value
 from bench.reproduce.reading import leave_out_damaged
-from bench.reproduce.specs import Book, find_metric
+from bench.reproduce.specs import TOTALS, Book, find_metric
 from bench.reproduce.statistics import LEVEL, Array
 from bench.runs.environment import shares_time
 from bench.runs.folder import ENVIRONMENT, RunFolder
@@ -22,7 +22,6 @@ from bench.runs.history import spread
 
 NOT_FINISHED = "not finished"
 HIDDEN = "info/"  # metrics that the comparison does not show
-TOTALS = ("calls", "samples")  # of all kinds of calls of the oracle together
 NONE_DONE = 2  # the tier of a group without a run that is done
 
 

@@ -18,7 +18,7 @@ from bench.reproduce.chosen_runs import find_runs
 from bench.reproduce.grouping import Group, Grouping
 from bench.reproduce.report import load_templates, writing_pages
 from bench.reproduce.single_runs import Pool, thin, write_single_runs
-from bench.reproduce.specs import Book, find_metric
+from bench.reproduce.specs import TOTALS, Book, find_metric
 from bench.runs.files import write_whole
 
 SCRIPTS = ("compare.js", "compare_plot.js", "compare_table.js", "compare.css")
@@ -256,7 +256,7 @@ def page_data(found: Comparison, book: Book) -> dict[str, Any]:
 
 def is_axis(name: str) -> bool:
     """Whether curves can be drawn against a metric: it grows with every step."""
-    return name in ("step", "seconds", "cpu_seconds", *bands.TOTALS) or bands.is_count(name)
+    return name in ("step", "seconds", "cpu_seconds", *TOTALS) or bands.is_count(name)
 
 
 def is_percent(name: str, found: Comparison, book: Book) -> bool:

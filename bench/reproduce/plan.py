@@ -8,17 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.reproduce.choosing import best_point, choosing_seeds, tried_points
 from bench.reproduce.points import Point, format_override, points
 from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget, Variant
-from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Select, Spec, Value
+from bench.reproduce.specs import PEAK_MEMORY, TOTALS, Artifact, Book, Select, Spec, Value
 from bench.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    pass
 
 DIGITS = 7  # of a number of a history that a record keeps
 OTHERS = 0.25  # cores that other work may keep busy, on average, beside an undisturbed run
@@ -151,7 +148,7 @@ def metric_value(row: Mapping[str, Any], metric: str) -> float | None:
     does not have the metric. A count that the row does not have is 0; "calls" and "samples" are
     the sums of all kinds of calls.
     """
-    if metric in ("calls", "samples") and metric not in row:  # histories of records keep the sum
+    if metric in TOTALS and metric not in row:  # histories of records keep the sum
         counts = [v for key, v in row.items() if key.startswith(f"{metric}/")]
         return float("inf") if None in counts else float(sum(counts))
     if metric not in row:

@@ -22,9 +22,9 @@ Value = str | int | float | bool | list[int | float | str] | None
 Settings = dict[str, Value]  # Hydra path or group -> value
 Grid = dict[str, Annotated[list[Value], Field(min_length=1)]]
 
-# Metrics that a spec may name for every task, as every row of a history has them. "calls" and
-# "samples" are the numbers of all oracle calls, and of all their samples, together.
-IN_EVERY_ROW = {"step", "seconds", "cpu_seconds", "calls", "samples"}
+TOTALS = ("calls", "samples")  # of all kinds of calls of the oracle together
+# Metrics that a spec may name for every task, as every row of a history has them.
+IN_EVERY_ROW = {"step", "seconds", "cpu_seconds", *TOTALS}
 PEAK_MEMORY = "peak_memory_mb"  # only the summary of a run has this
 ScaleName = Literal["paper", "smaller"]
 SCALES: tuple[ScaleName, ...] = ("paper", "smaller")

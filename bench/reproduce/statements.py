@@ -32,7 +32,7 @@ from bench.reproduce.slopes import (
     slope_phrase,
     slopes_over_rows,
 )
-from bench.reproduce.specs import PEAK_MEMORY, Metric, Published, format_number
+from bench.reproduce.specs import PEAK_MEMORY, TOTALS, Metric, Published, format_number
 from bench.reproduce.targets import costs_to_target, difference_of_logs, lead, target_phrase
 
 DIGITS_LOST = 1e-8  # of a value of which a record keeps nine digits
@@ -271,7 +271,7 @@ def is_cost(name: str) -> bool:
 
 def is_count(name: str) -> bool:
     """Whether a metric is a number of steps, calls or samples."""
-    return name in ("step", "calls", "samples") or name.startswith(("calls/", "samples/"))
+    return name in ("step", *TOTALS) or name.startswith(("calls/", "samples/"))
 
 
 def difference_phrase(metric: str, a: str, b: str, log: bool) -> str:

@@ -10,6 +10,7 @@ from bench.reproduce.power import claim_seeds, describe_statistic
 from bench.reproduce.recorded import recorded_circumstances
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.specs import (
+    TOTALS,
     Artifact,
     Book,
     Metric,
@@ -64,7 +65,7 @@ def done_values(row: RowRecord, name: str) -> list[float]:
     """
     columns = [row.finals[key] for key in row.finals if key.startswith(f"{name}/")]
     values: Sequence[float | None] = row.finals.get(name, [])
-    if name in ("calls", "samples"):
+    if name in TOTALS:
         values = [None if None in calls else sum(calls) for calls in zip(*columns)]
     return [v for v, s in zip(values, row.status) if s == "done" and v is not None]
 
