@@ -11,23 +11,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from omegaconf import OmegaConf
+from torch import Tensor
 from typer.testing import CliRunner
 
 from algorithms.bilevel.soba import soba
 from bench.core import packages
-from bench.core.draw import generator
+from bench.core.algorithm import Algorithm
+from bench.core.draw import Draw, generator
 from bench.core.exact import measured_exactly
 from bench.core.oracle import Oracle
 from bench.core.settings import TUNING, BadSetting
-from bench.core.task import Task
-from bench.core.work import work_to_goal
+from bench.core.task import Context, Task
+from bench.core.work import Goal, work_to_goal
 from bench.reproduce import league_commands
 from bench.reproduce.league import (
     entries,
@@ -1158,6 +1160,30 @@ def test_sensitivity_is_the_share_of_trials_near_the_best() -> None:
     assert scores.sensitivity(found) == 0.5
 
 
+def test_other_trials_draw_the_same_points_on_all_tasks() -> None:
+    """Of two trials the first is good, on all of fifty tasks: a draw of two lacks it on all of them
+    in a quarter of cases. Points drawn for each task would lack it on a quarter of tasks always."""
+    tried = np.full((2, 50, 2), math.inf)
+    tried[0, :, 0] = 1.0
+    tried[1] = 16.0
+    assert scores.trial_ranks(tried) == [(1.0, 2.0), (1.0, 2.0)]
+    tried[0, :, 1] = 1.0
+    assert scores.trial_ranks(tried) == [(1.0, 1.0), (2.0, 2.0)]
+    assert phrases.range_text(1.0, 14.52) == "1 to 14.5"
+
+
+def test_the_trials_of_a_board_are_those_of_its_records(entered: League) -> None:
+    board = board_of(entered)
+    tried = board.trials()
+    for m, tasks in enumerate(board.entries.values()):
+        for k, found in enumerate(tasks.values()):
+            want = [math.inf if work is None else work for work in found.trials.work]
+            assert tried[m, k].tolist() == want
+    (low, high) = scores.trial_ranks(tried)[0]
+    (row,) = (x for x in page.places_table(board, board.names[:1]).splitlines() if "`" in x)
+    assert f"| {phrases.range_text(low, high)} |" in row
+
+
 def test_the_page_has_every_method_with_intervals_and_advice(entered: League) -> None:
     board = board_of(entered)
     text = page.league_text([board])
@@ -1263,11 +1289,72 @@ def test_a_folder_without_tracks_is_refused(command: str, tmp_path: Path) -> Non
         league_commands.app([command, "--tracks", str(tmp_path)], standalone_mode=False)
 
 
-@pytest.mark.parametrize("content", [b"- a", b"a: 2020-01-01", b"a: \xff", b"a: ["])
+@pytest.mark.parametrize(
+    "content", [b"- a", b"a: 2020-01-01", b"a: 2024-02-30", b"a: \xff", b"a: [", b"a: &b [*b]"]
+)
 def test_a_yaml_that_is_no_track_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "odd.yaml").write_bytes(content)
     with pytest.raises(BadSetting, match=r"conf/league/odd.yaml: [^:]"):
         rules.read_track("odd", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  easy:", "  ../../easy:", r"tasks\.\.\./\.\./easy.*pattern"),
+        ("  easy:", "  /tmp/easy:", "tasks./tmp/easy.*pattern"),
+        ("title: ", "title: ${oc.env:HOME} ", r"title=\$\{oc.env:HOME\}.*may be interpolated"),
+    ],
+)
+def test_a_strangers_track_writes_nowhere_else_and_reads_no_secret(
+    old: str, new: str, said: str, folder: Path, tmp_path: Path
+) -> None:
+    text = (folder / "tiny.yaml").read_text()
+    assert old in text
+    (tmp_path / "odd.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(BadSetting, match=rf"^conf/league/odd.yaml: {said}"):
+        rules.read_track("odd", tmp_path)
+
+
+def test_a_record_with_fewer_runs_than_the_track_asks_for_is_not_complete(
+    entered: League,
+) -> None:
+    found = entry_of(entered, "soba")
+    easy = found.tasks["easy"]
+    tried = easy.trials
+    for less in (
+        {"runs": easy.runs[1:]},
+        {"chosen": entered.track.trials},
+        {"trials": tried.model_copy(update={"work": tried.work[1:]})},
+        {"trials": tried.model_copy(update={"status": tried.status[1:]})},
+    ):
+        other = {**found.tasks, "easy": easy.model_copy(update=less)}
+        short = found.model_copy(update={"tasks": other})
+        assert list(entries.todays(short, entered.track, entered.targets)) == ["hard"]
+
+
+def test_the_code_of_a_packages_task_decides_its_rules_and_runs(
+    entered: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soba, goal = entered.entrant("easy", "soba"), entered.targets.tasks["easy"]
+    marks = ["a"]
+
+    def outside(config: dict[str, Any]) -> str | None:
+        return marks[-1] if config["task"] else None
+
+    def both() -> tuple[str, str]:
+        return rules.rules_of(soba), trials.case_of(soba, goal, 0, {}).key
+
+    own = both()
+    monkeypatch.setattr(rules, "outside_code", outside)
+    first = both()
+    marks.append("b")
+    second = both()
+    assert len({own[0], first[0], second[0]}) == len({own[1], first[1], second[1]}) == 3
+    monkeypatch.undo()
+    target = {"_target_": "league_guest.methods.method"}
+    assert rules.outside_code({"task": target, "algorithm": {}})
+    assert rules.outside_code({"task": {"_target_": "tasks.x.f"}, "algorithm": {}}) is None
 
 
 def test_several_tracks_are_asked_for_at_once(
@@ -1311,3 +1398,108 @@ def test_targets_of_other_rules_are_made_again(
     assert made == [(first, seed) for seed in (rules.TRIED, *range(4))]
     assert found.tasks[first].rules == league.targets.tasks[first].rules
     assert [found.tasks[task] for task in others] == [league.targets.tasks[t] for t in others]
+
+
+def test_the_units_of_step_sizes() -> None:
+    """10 is the middle of [1, 100] in logarithm, and the ratio of the units is .1 / 20."""
+    units = space.Steps(x=0.1, y=20.0)
+    found = [units.of(scale) for scale in (None, "x", "y", "x/y")]
+    assert found == pytest.approx([1.0, 0.1, 20.0, 0.005])
+    for scale, value in (("x", 1.0), ("y", 200.0), ("x/y", 0.05)):
+        part = space.Logarithmic.model_validate({"log": (1.0, 100.0), "of": scale})
+        assert space.value_at(part, 0.5, units) == pytest.approx(value)
+
+
+def test_trials_are_multiples_of_the_powers_of_roberts_number(league: League) -> None:
+    """.5 + n / phi and n / phi^2 modulo 1, from n = 1 on: phi is the golden ratio for one setting
+    and the plastic number 1.3247 for two, which are in the order of their names."""
+    found, line = (
+        rules.entrant(league.track, "tiny", "easy", "soba"),
+        space.Chosen(choice=tuple(range(1000))),
+    )
+    one = found._replace(space={"a": line})
+    assert [rules.trial_settings(one, k)["a"] for k in range(4)] == [118, 736, 354, 972]
+    two = found._replace(space={"b": line, "a": line})
+    points = [rules.trial_settings(two, k) for k in range(3)]
+    assert [(p["a"], p["b"]) for p in points] == [(254, 69), (9, 639), (764, 209)]
+
+
+class Walking(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def test_the_reference_is_the_least_that_its_run_was_seen_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """x is 0, 1, ..., 10, and the metric (x - 3)^2: 0 where each round is looked at, 1 where every
+    second is, and 49 at the end."""
+
+    def step(o: Oracle, s: Walking, draw: Draw) -> tuple[Walking, dict[str, Tensor]]:
+        return Walking(s.x + 1, s.y), {}
+
+    task = Task(
+        upper=lambda x, y, xi: x.sum(),
+        lower=lambda x, y, zeta: y.square().sum(),
+        init=lambda rng: (torch.zeros(1).double(), torch.zeros(1).double()),
+        evaluate=lambda x, y, k: {"m": (x - 3).square().sum()},
+        metric="m",
+    )
+    monkeypatch.setattr(targets, "build", lambda node: Algorithm(Walking, step))
+    reference = rules.Reference(method="soba", rounds=10)
+    for looks, least in ((200, 0.0), (10, 0.0), (5, 1.0)):
+        found = targets.least(task, {"algorithm": {}}, reference, Goal("m", None), 0, looks)
+        assert found == least
+
+
+def test_a_reference_is_seldom_looked_at_where_a_look_solves_a_lower_level(
+    league: League, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def least(task: Task, config: Any, reference: Any, goal: Any, seed: int, looks: int) -> float:
+        seen.append(looks)
+        return -1e9
+
+    monkeypatch.setattr(targets, "least", least)
+    about = league.track.tasks["hard"]
+    for solved in (None, rules.Solved()):
+        changed = about.model_copy(update={"solved": solved})
+        track = league.track.model_copy(update={"tasks": {"hard": changed}})
+        targets.make_target(targets.reference_of(track, "tiny", "hard"), 0, tmp_path)
+    assert seen == [200, 20]
+
+
+def test_a_tracks_task_has_the_precision_that_it_asks_for(league: League, tmp_path: Path) -> None:
+    about = league.track.tasks["easy"]
+    assert targets.context_of(about, 3, tmp_path) == Context(
+        seed=3, dtype=torch.float64, data_root=tmp_path
+    )
+    single = about.model_copy(update={"dtype": "float32"})
+    assert targets.context_of(single, 3, tmp_path).dtype == torch.float32
+    track = league.track.model_copy(update={"tasks": {"easy": single}})
+    config = rules.configured(targets.reference_of(track, "tiny", "easy"), 0, {})["task"]
+    x, y = targets.task_of(single, config, 0, tmp_path).init(generator("start"))
+    assert (x.dtype, y.dtype) == (torch.float32, torch.float32)
+
+
+def test_what_a_run_took_is_told_in_each_unit() -> None:
+    found = row(0, "reached").model_copy(
+        update={"calls": {"grad_f": 3, "hvp_g": 2}, "samples": 40, "cpu_seconds": 0.5, "steps": 7}
+    )
+    took = {unit: found.work(unit) for unit in ("calls", "samples", "cpu_seconds", "rounds")}
+    assert took == {"calls": 5.0, "samples": 40.0, "cpu_seconds": 0.5, "rounds": 7.0}
+    missed = found.model_copy(update={"status": "limit"})
+    assert {missed.work(unit) for unit in took} == {math.inf}
+
+
+def test_how_much_of_a_settings_range_the_trials_see(league: League) -> None:
+    """As the page says: half of the sixteenths at least, and all or nearly all of them with one."""
+    line = space.Chosen(choice=tuple(range(16)))
+    soba = rules.entrant(league.track, "tiny", "easy", "soba")
+    least = {}
+    for many in range(1, 7):
+        found = soba._replace(space={f"s{k}": line for k in range(many)})
+        points = [rules.trial_settings(found, k) for k in range(32)]
+        least[many] = min(len({point[name] for point in points}) for name in points[0])
+    assert least == {1: 16, 2: 11, 3: 9, 4: 8, 5: 12, 6: 15}

@@ -285,3 +285,63 @@ def test_of_methods_that_are_as_good_the_cheapest_is_named_first(
     monkeypatch.setattr(Board, "calls", lambda self: calls)
     said = page.advice_text(valued)
     assert "take `m01` (0.5 [0.5, 0.5], 1 calls, 3 of 3 seeds) or `m00` (" in said
+
+
+def test_a_place_has_the_numbers_of_its_own_method() -> None:
+    """a never comes there, b is the best and c takes twice as much: log 2 / log 32 is 1 / 5."""
+    work = np.ones((3, 8, 4))
+    work[0], work[2] = np.inf, 2.0
+    found = scores.places(["a", "b", "c"], work)
+    assert [place.method for place in found] == ["b", "c", "a"]
+    assert [place.area.value for place in found] == pytest.approx([1.0, 0.8, 0.0])
+    assert [place.area.low for place in found] == pytest.approx([1.0, 0.8, 0.0])
+    assert [place.rank for place in found] == [(k, k, k) for k in (1.0, 2.0, 3.0)]
+    assert [place.group for place in found] == [1, 2, 3]
+    assert [place.behind for place in found] == [False, True, True]
+    assert [place.reached.value for place in found] == [1.0, 1.0, 0.0]
+
+
+def test_an_interval_leaves_out_a_fortieth_at_each_end() -> None:
+    found = scores.interval(0.3, np.linspace(0.0, 1.0, 1001))
+    assert found == pytest.approx((0.3, 0.025, 0.975))
+
+
+def test_the_interval_of_a_rank_leaves_out_a_fortieth_at_each_end() -> None:
+    """Two of the first method's three trials are good: three draws lack them in 1 of 27 cases,
+    which is more than a fortieth and less than a twentieth. Then the second method is the first."""
+    tried = np.full((2, 1, 3), 16.0)
+    tried[0, 0] = 1.0, 1.0, np.inf
+    assert scores.trial_ranks(tried, draws=20_000) == [(1.0, 2.0), (1.0, 2.0)]
+
+
+def test_methods_without_second_derivatives_have_a_table_of_their_own() -> None:
+    board = board_of(1000 * draw_work(np.random.default_rng(3), (3, 8, 4), noise=0.3))
+    assert "without second derivatives" not in page.league_text([board])
+    promise = {
+        name: board.records[name].model_copy(update={"first_order": True})
+        for name in ("m01", "m02")
+    }
+    board = board._replace(records=board.records | promise)
+    assert board.first_order.names == ["m01", "m02"]
+    _, found, own = page.league_text([board]).partition("### Made, without second derivatives\n")
+    assert found
+    assert len(rows(own)) == 2
+    assert "`m00`" not in "".join(rows(own))
+
+
+def test_a_method_stands_beside_the_best_of_each_task() -> None:
+    work = np.array([[[10.0] * 3, [40.0] * 3], [[20.0] * 3, [5.0] * 3]])
+    found = page.method_text(board_of(work), "m00")
+    first = "`m00` (10 calls [10, 10], 3 of 3 seeds)"
+    assert f"| `task_0` | {first} | {first} | 1 of 1 |" in found
+    own, other = (f"`m0{m}` ({n} calls [{n}, {n}], 3 of 3 seeds)" for m, n in ((0, 40), (1, 5)))
+    assert f"| `task_1` | {own} | {other} | 1 of 1 |" in found
+
+
+def test_the_best_are_separated_by_the_task_where_their_areas_differ_most() -> None:
+    """m01 takes twice as much on the first task, and m00 sixteen times as much on the second."""
+    work = np.array([[[10.0] * 3, [160.0] * 3], [[20.0] * 3, [10.0] * 3]])
+    assert (
+        "What separates these 2 most is `task_1`: `m01` (10 calls [10, 10], 3 of 3 seeds) against "
+        "`m00` (160 calls [160, 160], 3 of 3 seeds)."
+    ) in page.findings_text([board_of(work)])

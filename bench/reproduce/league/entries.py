@@ -197,8 +197,16 @@ def todays(entry: Entry, track: Track, targets: Targets) -> dict[str, TaskEntry]
         name: found
         for name, found in entry.tasks.items()
         if name in track.tasks and name in targets.tasks
-        if found.rules == digest_of(targets.tasks[name])
+        if found.rules == digest_of(targets.tasks[name]) and is_whole(found, track)
     }
+
+
+def is_whole(found: TaskEntry, track: Track) -> bool:
+    """Whether a method on a task has as many trials and scored runs as the track asks for."""
+    trials = found.trials
+    return len(found.runs) == track.seeds and (
+        len(trials.work) == len(trials.status) == track.trials > found.chosen >= 0
+    )
 
 
 def outdated_methods(entries: Sequence[Entry], name: str, track: Track) -> set[str]:

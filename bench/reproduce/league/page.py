@@ -21,6 +21,7 @@ from bench.reproduce.league.phrases import (
     WORDS,
     group_text,
     in_order,
+    range_text,
     rank_text,
     shown,
     task_phrase,
@@ -63,6 +64,10 @@ class Board(NamedTuple):
     def work(self, unit: str) -> Array:
         """The work that each method took [methods, tasks, seeds]."""
         return scores.work_table(self.entries, unit)
+
+    def trials(self) -> Array:
+        """The work of each method's trials [methods, tasks, trials]."""
+        return scores.trial_table(self.entries)
 
     def calls(self) -> Array:
         """The median number of calls of each method's runs, whatever came of them [methods,
@@ -175,6 +180,7 @@ def places_table(board: Board, wanted: Collection[str]) -> str:
     areas = {
         other: {place.method: place.area for place in board.places(other)} for other in units[1:]
     }
+    again = dict(zip(board.names, scores.trial_ranks(board.trials()), strict=True))
     rows = []
     for place in [place for place in board.places(unit) if place.method in wanted]:
         tasks = board.entries[place.method]
@@ -188,13 +194,14 @@ def places_table(board: Board, wanted: Collection[str]) -> str:
                 *(shown(areas[other][place.method]) for other in units[1:]),
                 shown(place.reached),
                 shown(tuned),
+                range_text(*again[place.method]),
                 memory_text(tasks),
                 str(count_failed(tasks)),
             ]
         )
     head = [
         "rank", "group", "method", *(f"area over {WORDS[other]}" for other in units),
-        "came there", "good trials", "memory, MB", "failed",
+        "came there", "good trials", "rank, other trials", "memory, MB", "failed",
     ]  # fmt: skip
     return markdown_table(head, rows)
 

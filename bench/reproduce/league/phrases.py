@@ -25,6 +25,11 @@ def rank_text(found: Interval) -> str:
     return f"{value:g}" if value == low == high else f"{value:g} [{low:g}, {high:g}]"
 
 
+def range_text(low: float, high: float) -> str:
+    """From which rank to which, in halves."""
+    return f"{round(2 * low) / 2:g} to {round(2 * high) / 2:g}"
+
+
 def group_text(place: Place) -> str:
     """The group, with a mark if it is a later one, whose first is told apart from the track's
     first, and this method is not."""

@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 from bench.core import exact
 from bench.core.algorithm import Algorithm
 from bench.core.packages import PACKAGES, package_of
+from bench.core.resolvers import refusal
 from bench.core.settings import BadSetting, check_settings
 from bench.core.task import Task
 from bench.core.work import FOURFOLD, HELD, LEAST, Unit
@@ -45,6 +46,8 @@ from bench.runs.source import source, targets_of
 from bench.solving.methods import GROUP, UNREADABLE, composed
 
 TRIED = 1000  # the first seed of the trials; those that are scored are 0, 1, ...
+# of a task in a track, and of its file of rows
+TaskName = Annotated[str, Field(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*\z")]
 MEMORY_GB = 4.0  # a run's limit, unless its track has another one
 Precision = Literal["float32", "float64"]
 
@@ -127,7 +130,7 @@ class Track(StrictModel):
     tuning_seeds: Annotated[int, Field(ge=1, le=TRIED)] = 1
     seeds: Annotated[int, Field(ge=1)] = 10
     methods: tuple[str, ...]
-    tasks: Mapping[str, TrackTask]
+    tasks: Mapping[TaskName, TrackTask]
 
     @property
     def scored(self) -> str:
@@ -181,9 +184,15 @@ def read_track(name: str, folder: Path) -> Track:
         known = ", ".join(track_names(folder))
         raise BadSetting(f"--track {name}: no such track; there is {known}")
     try:
-        return Track.model_validate_json(json.dumps(yaml.safe_load(file.read_text())))
-    except (ValidationError, TypeError, *UNREADABLE) as error:  # TypeError: such as a date
+        content = yaml.safe_load(file.read_text())
+        wrong = refusal(content) if isinstance(content, dict) else None
+        found = Track.model_validate_json(json.dumps(content))
+    # TypeError: such as a date; ValueError: one that is none, or a node within itself
+    except (ValidationError, TypeError, ValueError, RecursionError, *UNREADABLE) as error:
         raise BadSetting(f"conf/league/{file.name}: {first_line(error)}") from None
+    if wrong:
+        raise BadSetting(f"conf/league/{file.name}: {wrong}")
+    return found
 
 
 def entrant(track: Track, name: str, task: str, method: str, tuned: bool = True) -> Entrant:
@@ -274,7 +283,9 @@ def trial_settings(entered: Entrant, number: int) -> dict[str, Scalar]:
     """The settings of trial `number` (from 0): a point of an additive sequence in the space.
 
     The sequence is that of Roberts (2018): multiples of the powers of 1 / phi, where phi is the
-    root above 1 of phi^(d + 1) = phi + 1, in d dimensions. It fills the space evenly at any length.
+    root above 1 of phi^(d + 1) = phi + 1, in d dimensions. It fills the whole space evenly at any
+    length, and a single setting less so: with three or four settings 32 trials leave out up to half
+    of the sixteenths of one's range.
     """
     names = sorted(entered.space)
     phi = 2.0
@@ -309,12 +320,23 @@ def describe_method(algorithm: dict[str, Any]) -> dict[str, Any]:
     The functions of this suite have versions that say when their code has changed. Those of other
     packages need not have any, and so the content of each of their files is looked at.
     """
-    described = {"algorithm": describe_node(algorithm)}
-    if all(package_of(target) is None for target in targets_of(algorithm)):
-        return described
-    used = source({"task": {}, "algorithm": algorithm})["files"]
+    code = outside_code({"task": {}, "algorithm": algorithm})
+    return {"algorithm": describe_node(algorithm), **({"code": code} if code else {})}
+
+
+def describe_task(task: dict[str, Any]) -> dict[str, Any]:
+    """What a task with these checked settings is, as `describe_method` does it of a method."""
+    code = outside_code({"task": task, "algorithm": {}})
+    return {"task": describe_node(task), **({"task_code": code} if code else {})}
+
+
+def outside_code(config: dict[str, Any]) -> str | None:
+    """A digest of the files of other packages that a task and a method use; None: they use none."""
+    if all(package_of(target) is None for target in targets_of(config)):
+        return None
+    used = source(config)["files"]
     outside = [digest for file, digest in used.items() if file.split("/")[0] not in PACKAGES]
-    return {**described, "code": hash_of({"files": sorted(outside)})}
+    return hash_of({"files": sorted(outside)})
 
 
 def method_digests(track: Track, name: str, methods: Collection[str]) -> dict[str, str]:
@@ -348,7 +370,7 @@ def rules_of(entered: Entrant) -> str:
     about = track.tasks[entered.task]
     task = configured(entered, TRIED, {})["task"]
     meaning = {
-        "task": describe_node(task),
+        **describe_task(task),
         "metric": about.metric,
         "target": [about.within, about.reference.model_dump()],
         "steps": about.steps.model_dump(),

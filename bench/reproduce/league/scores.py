@@ -93,6 +93,20 @@ def profile(work: Array, factors: Sequence[float]) -> Array:
     return np.stack([(flat <= factor).mean(axis=1) for factor in factors], axis=1)
 
 
+def trial_table(entries: Mapping[str, Mapping[str, TaskEntry]]) -> Array:
+    """The work of each method's trials [methods, tasks, trials]: infinite for a trial that missed
+    the target on a tuning seed. entries: as in `work_table`."""
+    return np.array(
+        [
+            [
+                [np.inf if work is None else work for work in found.trials.work]
+                for found in tasks.values()
+            ]
+            for tasks in entries.values()
+        ]
+    )
+
+
 def draw_areas(credit: Array, draws: int = DRAWS, seed: int = 0) -> Array:
     """The mean of each method's values [methods, tasks, seeds] in bootstrap samples of the tasks
     and, within each, of seeds: [draws, methods]."""
@@ -108,6 +122,20 @@ def ranks(areas: Array) -> Array:
     from scipy.stats import rankdata  # slow to import
 
     return np.asarray(rankdata(-areas, axis=-1))
+
+
+def trial_ranks(tried: Array, draws: int = DRAWS, seed: int = 0) -> list[tuple[float, float]]:
+    """The interval of each method's rank if its trials had been others: a bootstrap draws them, the
+    same for all tasks, and ranks the methods by the tuning work of the best that are drawn.
+
+    tried: [methods, tasks, trials], infinite where a trial missed the target.
+    """
+    methods, _, trials = tried.shape
+    drawn = np.random.default_rng(seed).integers(trials, size=(methods, draws, trials))
+    best = np.stack([tried[m][:, drawn[m]].min(axis=-1) for m in range(methods)])
+    found = ranks(credits(best).mean(axis=1).T)
+    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def interval(value: float, draws: Array) -> Interval:

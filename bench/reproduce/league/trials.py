@@ -20,6 +20,7 @@ from bench.reproduce.league.rules import (
     Track,
     configured,
     describe_method,
+    describe_task,
     entrant,
     method_digest,
     read_track,
@@ -31,7 +32,7 @@ from bench.reproduce.schema import StrictModel
 from bench.runs import machine
 from bench.runs.files import append_to
 from bench.runs.folder import reason_of
-from bench.runs.name import describe_node, hash_of
+from bench.runs.name import hash_of
 
 Status = Literal["reached", "limit", "diverged", "failed", "killed"]
 
@@ -149,7 +150,7 @@ def case_of(entered: Entrant, targets: TaskTargets, seed: int, settings: dict[st
     meaning = {
         "rules": targets.rules,
         "target": targets.seeds[str(seed)].model_dump(),
-        "task": describe_node(config["task"]),
+        **describe_task(config["task"]),
         **describe_method(config["algorithm"]),
         "seed": seed,
     }
