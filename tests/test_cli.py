@@ -330,12 +330,22 @@ def test_other_packages_or_threads_are_noted_on_going_on(main: Main, tmp_path: P
     run = interrupted(main, tmp_path)
     environment = json.loads((run / "environment.json").read_text())
     environment["packages"]["torch"] = "1.0"
+    environment["c_compiler"] = False
     (run / "environment.json").write_text(json.dumps(environment))
     done = main(*QUICK, "run.threads=2")
-    assert "goes on under another packages" in done.err
+    assert "goes on under another c_compiler, packages; noted" in done.err
     (note,) = json.loads((run / "environment.json").read_text())["continued"]
     assert note["changed"]["packages"][0]["torch"] == "1.0"
+    assert note["changed"]["c_compiler"] == [False, True]
     assert "threads" not in note["changed"]  # it went on with the recorded number
+
+
+def test_what_an_older_run_did_not_note_has_not_changed(main: Main, tmp_path: Path) -> None:  # noqa: F811
+    run = interrupted(main, tmp_path)
+    environment = json.loads((run / "environment.json").read_text())
+    del environment["c_compiler"]
+    (run / "environment.json").write_text(json.dumps(environment))
+    assert "goes on under another" not in main(*QUICK).err
 
 
 def test_a_run_from_when_fewer_packages_were_noted_goes_on_without_a_word(

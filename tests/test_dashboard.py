@@ -537,8 +537,11 @@ def test_the_table_as_a_file(tmp_path: Path) -> None:
     assert rows[0]["algorithm.T"] == "1"
     made(tmp_path / "ends/toy/bome/a", losses(None), {"status": "diverged"}, 0)
     made(tmp_path / "ends/toy/bome/b", losses(1), {"status": "diverged"}, 1)
-    made(tmp_path / "ends/toy/bome/c", [], None, 2)
+    made(tmp_path / "ends/toy/bome/c", [{"step": 0, "=1+1": 2.0}], None, 2)
     dashboard.write_csv(compared(tmp_path / "ends"), file)
+    names = {r["metric"] for r in csv.DictReader(file.read_text().splitlines())}
+    assert "'=1+1" in names
+    assert "=1+1" not in names
     (row,) = [r for r in csv.DictReader(file.read_text().splitlines()) if r["metric"] == "loss"]
     states = [row[name] for name in ("n", "runs", "done", "diverged", "not_finished")]
     assert states == ["1", "3", "0", "2", "1"]

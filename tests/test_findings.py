@@ -236,7 +236,7 @@ def test_all_findings(results: Path) -> None:
         "made again, after claims had been judged, and each judgement may err; with the level "
         "divided among a record's judgements (Bonferroni) 3 verdicts stand, and the others are "
         "marked with †. At a false discovery rate of 5% (Benjamini and Hochberg) 3 verdicts stand "
-        "together.\n\n"
+        f"together.\n\n{readme.LEGEND}\n\n"
         "| artifact | budget, n | scale | claim | by | paper | code |\n"
         "|---|---|---|---|---|---|---|\n"
         "| `p/a` | short, 3 | smaller | it is low | paper: table 1 "

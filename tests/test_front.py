@@ -1,5 +1,6 @@
 """The README's first screen: every number comes from a record."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,34 @@ def test_theorems_are_told_apart_and_what_no_record_judges_is_not_run(
     found = list(read_findings(whole, tmp_path / "results"))
     table = papers_table({"p": "P"}, PAPERS, whole, found)
     assert "| 1 of 2 | 1 not run | 2 hold | 1 hold |" in table
+    assert table.endswith("\n\nNo claim of its paper is decided yet of `p/b`.\n\n")
+    assert "No claim" not in papers_table({"p": "P"}, PAPERS, Book({"p/a": one}, {}, {}), found)
+
+
+def test_claims_of_ours_decide_nothing_of_the_papers(book: Book, tmp_path: Path) -> None:
+    """Nor is an artifact undecided of which the paper claims nothing."""
+    less = {**LESS, "by": "paper", "source": "table 1"}
+    ours = {**LESS, "by": "us", "source": None}
+    found = list(read_findings(book, tmp_path / "results"))
+    (only,) = found[0].verdicts["paper"].values()
+    mine = only.model_copy(update={"claim": {**only.claim, "by": "us"}})
+    judged = [found[0]._replace(verdicts={"paper": {"less": mine}})]
+    both = artifact(**PLAIN | {"claims": {"less": ours, "later": less}})
+    assert front.is_undecided(both, judged)
+    assert not front.is_undecided(artifact(**PLAIN | {"claims": {"less": ours}}), judged)
+
+
+def test_a_finding_of_a_claim_that_was_judged_often_is_marked(book: Book, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    record = records.read_record("p/a", "short", results)
+    assert record is not None
+    assert "†" not in parts(book, results).surprises
+    p = record.claims["paper"]["less"].verdict.p
+    assert p is not None
+    looks = record.model_copy(update={"looks": [3] * math.ceil(0.06 / p)})
+    records.write_record(looks, results)
+    said = parts(book, results).surprises
+    assert "(`p/a`, short, n = 3, †).\n\n†: the verdict stands at the level" in said
 
 
 def test_the_picture_shows_what_is_published_and_what_is_measured(

@@ -144,6 +144,10 @@ def test_a_folder_that_is_no_pack_is_not_replaced(
     assert packed(f"{tmp_path}", *rest) == 2
     assert "has files, and is no pack" in capsys.readouterr().err
     assert (tmp_path / "thesis.tex").read_text() == "years"
+    for name in ("state.py", "start.py"):  # as other folders have them too
+        (tmp_path / name).write_text("mine")
+        assert packed(f"{tmp_path}", *rest) == 2
+    assert (tmp_path / "thesis.tex").read_text() == "years"
     out = tmp_path / "out"
     assert packed(f"{out}", *rest) == packed(f"{out}", *rest) == 0
 

@@ -606,6 +606,17 @@ def test_a_shared_task_that_asks_for_the_seed_too_late_is_found_out() -> None:
         assert kept[0].seed
 
 
+def test_a_run_whose_opening_finds_that_there_are_no_lanes_is_told_so_too(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: Any) -> Any:
+        raise NoGraph("its task asks too late")
+
+    monkeypatch.setattr(lanes, "open_lane", late)
+    asked = performed(configs(0.1, 0.2))
+    assert asked == [(k, "refused", "its task asks too late") for k in (0, 1)]
+
+
 def test_lanes_that_single_runs_outrun_are_refused(
     stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

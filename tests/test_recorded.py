@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from bench.core.settings import BadSetting
-from bench.reproduce import histories, recorded, records, rejudging
+from bench.reproduce import histories, recorded, records, rejudging, standing
 from bench.reproduce import plan as plans
+from bench.reproduce.claim_records import have_same_values
+from bench.reproduce.claims import ClaimPart
 from bench.reproduce.histories import next_path
 from bench.reproduce.making import Choice
 from bench.reproduce.plan import Plan
 from bench.reproduce.points import Point
 from bench.reproduce.records import Record
+from bench.reproduce.specs import Artifact
 from tests.planned import BOOK, Known, artifact, made, name
 from tests.test_records import ended
 
@@ -537,3 +540,71 @@ def test_a_choice_of_rows_variant_and_seeds(record: Record, tmp_path: Path) -> N
     )
     with pytest.raises(BadSetting, match="--variant code: p/a has paper"):
         Choice(variant="code").check(only)
+
+
+def test_the_largest_budget_is_the_largest_that_judges_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of the full size of which no claim is judged does not hide a smaller one's verdicts;
+    where no record has a verdict the largest record is shown."""
+    less = {
+        "kind": "below",
+        "by": "us",
+        "text": "t",
+        "rows": ["A"],
+        "than": ["L"],
+        "metric": "loss",
+    }
+    budgets = {budget: {"minutes": 1.0, "seeds": 3} for budget in ("short", "full")}
+    plain = {"select": None, "grid": None, "variants": {"paper": {}}, "budgets": budgets,
+             "claims": {"less": less}}  # fmt: skip
+    one, results = artifact(**plain), tmp_path / "results"
+    names: Any = Known()
+    monkeypatch.setattr(standing, "Names", lambda _: names)
+
+    def found(of: Artifact = one) -> str:
+        return standing.largest_budget(of, BOOK, tmp_path, results)
+
+    def record(budget: str) -> None:
+        plan = made(tmp_path, budget, **plain)
+        records.write_record(records.make_record(plan, BOOK), results)
+
+    assert found() == "full"
+    record("short")
+    record("full")
+    assert found() == "full"
+    for row, seed in product("AL", range(3)):
+        ended(tmp_path, f"paper/{row}/-{seed}", 0.25)
+    record("short")
+    assert found() == "full"  # of which runs are there
+    (tmp_path / "paper").rename(tmp_path / "elsewhere")
+    assert found() == "short"
+    assert found(artifact(**plain | {"claims": {}})) == "full"
+    (tmp_path / "elsewhere").rename(tmp_path / "paper")
+    record("full")
+    (tmp_path / "paper").rename(tmp_path / "elsewhere")
+    assert found() == "full"
+
+
+@pytest.mark.parametrize(
+    ("now", "alike"),
+    [([3e-9, 1e-9], True), ([3e-9 * (1 + 1e-8), 1e-9], True), ([2e-9, 1e-9], False),
+     ([3e-9, math.nan], False), ([3e-9, math.inf], False)],
+)  # fmt: skip
+def test_small_values_differ_too(now: list[float], alike: bool) -> None:
+    """A gap of 1e-9 is measured as well as one of 1e-3."""
+    first, second = (
+        [ClaimPart(what="a", values=values, low=0.0, high=1.0, expected=2)]
+        for values in ([3e-9, 1e-9], now)
+    )
+    assert have_same_values(first, second) == alike
+
+
+@pytest.mark.parametrize(("change", "alike"), [(1e-6, True), (1e-5, False), (-1e-5, False)])
+def test_values_of_runs_made_again_differ_by_more_than_rounding(change: float, alike: bool) -> None:
+    """Of 1 and 2 up to 3e-6 may be rounding: a millionth of the value, and one of the largest."""
+    first, second = (
+        [ClaimPart(what="a", values=values, low=0.0, high=3.0, expected=2)]
+        for values in ([1.0, 2.0], [1.0 + change, 2.0])
+    )
+    assert have_same_values(first, second) == alike

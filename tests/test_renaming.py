@@ -186,3 +186,35 @@ def test_the_command(config: Config) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{old.name} -> {folder.name}", "1 renamed, 0 left"]
     assert done.returncode == 0
+
+
+def test_a_place_may_be_told_by_its_parents(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From within a run's folder, and from that of another method of its task."""
+    assert perform(config, quiet=True) == 0
+    folder = place(config)
+    other = folder.path.parents[1] / "other"
+    other.mkdir()
+    for here, there in [(folder.path, ".."), (folder.path, "../../.."), (other, "../quadratic")]:
+        monkeypatch.chdir(here)
+        below = folder.path.parent.name if there.startswith("../q") else ""
+        asked = Path("..") / below if below else Path(there)
+        assert [found.name for found in folders_below(asked)] == [folder.name]
+        assert list(renaming.rename(asked)) == []
+    assert folder.summary() is not None
+
+
+def test_a_damaged_run_does_not_keep_others_from_their_names(config: Config) -> None:
+    """Nothing of it is changed."""
+    for seed in (0, 1):
+        assert perform({**config, "seed": seed}, quiet=True) == 0
+    folders = [place({**config, "seed": seed}) for seed in (0, 1)]
+    olds = sorted((as_before(folder) for folder in folders), key=lambda old: old.path)
+    olds[0].checkpoint.write_bytes(b"x")
+    settings = (olds[0].path / "config.yaml").read_bytes()
+    one, two = renaming.rename(folders[0].root)
+    assert "checkpoint.pt cannot be read" in str(one.left)
+    assert two.left is None
+    assert (olds[0].path / "config.yaml").read_bytes() == settings
+    assert not olds[1].path.exists()

@@ -446,6 +446,7 @@ def test_a_group_and_tags_of_ones_own_win(monkeypatch: pytest.MonkeyPatch, tmp_p
             "'huge' is not one of 'smoke', 'short', 'medium', 'gpu', 'full'",
         ),
         (["run", "mine/toy"], "Missing option '--budget'"),
+        (["run", "run.device=cpu", "--budget", "smoke"], "run: write which artifact, such as"),
         (["run", "mine/toys", "--budget", "smoke"], "mine/toys: no such artifact; did you mean"),
         (
             ["run", "mine/toy", "algorithm.T=3", "--budget", "smoke"],

@@ -24,6 +24,7 @@ from bench.core.loop import (
     Diverged,
     Standing,
     Taken,
+    TakenTogether,
     add_to_tally,
     advance,
     best_so_far,
@@ -34,6 +35,7 @@ from bench.core.loop import (
     rounds,
     row,
     run,
+    run_together,
 )
 from bench.core.oracle import Oracle
 from bench.core.settings import BadSetting
@@ -752,3 +754,27 @@ def test_a_game_is_asked_of_a_task_whose_g_has_other_data(batch: Any) -> None:
 
     task = replace(counting(), lower=g, data=replace(counting().data, draw_upper=lambda *_: batch))
     assert not is_minimax(task, *pair(0.0, 1.0))
+
+
+def test_runs_together_look_up_as_often_as_one_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of twenty runs takes 1/32 s: by its own share of the time a run would look up after
+    64 steps, which take 2 s for all."""
+    clock, task, asked = Clock(monkeypatch), counting(), list[int]()
+
+    def take(standings: dict[int, Standing], many: int) -> TakenTogether:
+        asked.append(many)
+        for _ in range(many):
+            standings = {k: advance(task, COUNTS, 0, s) for k, s in standings.items()}
+            clock.wall += 1 / 32
+        return TakenTogether(standings)
+
+    def ignore(*_: object) -> None:
+        pass
+
+    going = {
+        k: rounds(task, first(task, COUNTS, 0), True, 400, 400, Limits(), None, ignore, ignore)
+        for k in range(20)
+    }
+    run_together(going, take, clock, ignore)
+    assert sum(asked) == 400
+    assert max(asked) == 6  # of 1/32 s in .2 s

@@ -372,6 +372,22 @@ def test_a_sample_has_the_ends_and_evenly_spread_rows(tmp_path: Path) -> None:
     assert sample(5) == thin_rows(rows[:-1], 5)
 
 
+def test_a_row_that_a_kill_cut_is_not_there(tmp_path: Path) -> None:
+    """Whoever asks for the rows of a longer run asks for it too; a changed one is refused."""
+    path = tmp_path / "history.jsonl"
+    chained(path, 3)
+    rows, whole = read_rows(path), path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(whole[:-3])
+    for wanted in ({0, 2}, {0, 2, 5}):
+        assert rows_at(path, wanted) == [rows[0]]
+    path.write_bytes(b"".join(lines[:2]) + lines[2].replace(b"}", b" }", 1))
+    with pytest.raises(BadSetting, match="row 3 was changed"):
+        rows_at(path, {0, 2, 5})
+    path.write_text('{"step": 0}\n{"st')  # without digests
+    assert rows_at(path, {0, 1}) == [{"step": 0}]
+
+
 def test_every_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     checkpoint.save(path, "n", STANDING)
@@ -431,6 +447,7 @@ def test_an_environment_names_all_that_the_bits_hang_on() -> None:
         "git": about.commit(),
         "cpu": processor(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "c_compiler": True,  # which these tests need
         "gpu": None,
         "cuda": None,
         "device": "cpu",

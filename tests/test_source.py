@@ -110,6 +110,12 @@ def test_real_files_are_found_without_importing_them() -> None:
     assert set(sys.modules) == there
 
 
+def test_what_a_module_compiles_counts_too() -> None:
+    found = sources.contents(("tasks.models.softmax_rows",))
+    file = Path(sources.__file__).parents[2] / "tasks/models/softmax_rows.c"
+    assert found["tasks/models/softmax_rows.c"] == sources.digest_of(file.read_bytes())
+
+
 def test_a_finished_run_whose_code_has_changed_says_so(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

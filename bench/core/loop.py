@@ -20,6 +20,8 @@ from bench.core.settings import BadSetting, unknown_setting
 from bench.core.task import Best, Task
 from bench.core.together import warm_up
 
+LOOK = 0.2  # seconds of steps, about, between two looks for signals and at the checkpoint's age
+
 
 class Standing(NamedTuple):
     """How far a run is: all that the run needs to go on exactly.
@@ -237,11 +239,15 @@ def run_together(
     with torch.no_grad():
         for k in runs:
             send(k, None)
+        step = 0.0  # the seconds of a step of all runs together
         while asked:
             many = min(steps for _, steps in asked.values())
+            if len(asked) > 1 and step > 0:  # a run looks at its own share of the time alone
+                many = min(many, max(1, int(LOOK / step)))
             begin, cpu = now(), time.process_time()
             taken = take({k: s for k, (s, _) in asked.items()}, many)
             spent = (now() - begin - taken.seconds) / len(asked)
+            step = spent * len(asked) / many
             cpu = (time.process_time() - cpu - taken.cpu_seconds) / len(asked)
             for k, s in taken.standings.items():
                 send(k, Taken(s, spent, cpu))
@@ -296,7 +302,7 @@ def rounds(
         before = add_to_tally(task, s)
         s, spent, cpu = yield before, many
         s = s._replace(seconds=before.seconds + spent, cpu_seconds=before.cpu_seconds + cpu)
-        chunk = min(2 * chunk, every) if spent < 0.1 else max(1, chunk // 2)
+        chunk = min(2 * chunk, every) if spent < LOOK / 2 else max(1, chunk // 2)
         s = enter_in_ledger(task, s)
         if s.step % every == 0 or at_end():
             values = watched_row(task, s)

@@ -1,5 +1,6 @@
 """A claim as a record keeps it, and how often it was judged."""
 
+import math
 from collections.abc import Mapping, Sequence
 from operator import not_
 from typing import Any
@@ -67,4 +68,6 @@ def have_same_values(a: Sequence[ClaimPart], b: Sequence[ClaimPart]) -> bool:
     if [len(part.values) for part in a] != [len(part.values) for part in b]:
         return False
     ours, theirs = ([value for part in parts for value in part.values] for parts in (a, b))
-    return np.allclose(ours, theirs, rtol=SAME, atol=SAME, equal_nan=True)
+    finite = [abs(value) for value in theirs if math.isfinite(value)]
+    rounding = max(1e-12, SAME * max(finite, default=0.0))  # of sums that a difference is of
+    return np.allclose(ours, theirs, rtol=SAME, atol=rounding, equal_nan=True)

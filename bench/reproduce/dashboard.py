@@ -351,8 +351,8 @@ def write_csv(found: Comparison, file: Path) -> None:
             values = [one.group.settings.get(key) for key in found.differing]
             states = one.states
             writer.writerow([
-                as_cell(one.group.problem), as_cell(one.group.method), *map(as_cell, values), name,
-                n, states.total(), mean, sd, low, high, told["places"][i],
+                as_cell(one.group.problem), as_cell(one.group.method), *map(as_cell, values),
+                as_cell(name), n, states.total(), mean, sd, low, high, told["places"][i],
                 *(told["differences"][i] or [None] * 4),
                 *(states[name] for name in ("done", "diverged", bands.NOT_FINISHED)),
             ])  # fmt: skip

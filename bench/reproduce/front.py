@@ -17,7 +17,15 @@ from bench.reproduce.claims import VerdictWord
 from bench.reproduce.front_picture import Picture, draw, picture_lines
 from bench.reproduce.highlights import Highlight, find_claim
 from bench.reproduce.papers import Paper
-from bench.reproduce.readme import Finding, list_claims, markdown_table
+from bench.reproduce.readme import (
+    DECIDED,
+    WEAK,
+    Finding,
+    is_weak,
+    list_claims,
+    looks_at,
+    markdown_table,
+)
 from bench.reproduce.schema import Budget, StrictModel
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.tables import done_values
@@ -83,7 +91,7 @@ def papers_table(
     run. names: a paper's folder -> what its method is called. Raises BadSetting for an unknown
     paper.
     """
-    rows = []
+    rows, undecided = [], []
     for folder, name in names.items():
         if folder not in papers:
             raise BadSetting(f"{FILE}: papers.{folder}: papers.yaml has no such paper")
@@ -97,12 +105,22 @@ def papers_table(
             phrase_counts(each, MARKDOWN) or "·"
             for each in (experiments["paper"], theorems["paper"], ours)
         ]
+        undecided += [f"`{one.id}`" for one in own if is_undecided(one, found)]
         recorded = len({one.artifact.id for one in found} & {one.id for one in own})
         surnames = ", ".join(author.split()[-1] for author in paper.authors)
         cited = f"**{name}**: {paper.title} ({surnames}, {paper.year})"
         rows.append([cited, f"{recorded} of {len(own)}", *cells])
     head = ["paper", "recorded", "its experiments", "its theorems", "our checks"]
-    return "\n" + markdown_table(head, rows)
+    said = f"No claim of its paper is decided yet of {', '.join(undecided)}.\n\n"
+    return "\n" + markdown_table(head, rows) + (said if undecided else "")
+
+
+def is_undecided(artifact: Artifact, found: list[Finding]) -> bool:
+    """Whether the paper claims something of the artifact, and no record of it holds or fails."""
+    own = list_claims(one for one in found if one.artifact.id == artifact.id)
+    words = {one.verdict.word for one in own if one.claim["by"] == "paper"}
+    claimed = any(claim.by == "paper" for claim in artifact.spec.claims.values())
+    return claimed and words.isdisjoint(DECIDED)
 
 
 def artifact_counts(artifact: Artifact, found: list[Finding]) -> Counts:
@@ -129,13 +147,18 @@ def surprises_text(highlights: list[Highlight], entries: dict[tuple[str, Budget]
         evidence = next((e for e in one.claims if e.claim == one.readme.claim), None)
         if evidence is None:
             raise BadSetting(f"highlights.yaml: readme: {one.title} has no {one.readme.claim}")
-        verdict = find_claim(evidence, entries).verdict
+        judged = find_claim(evidence, entries)
+        verdict = judged.verdict
+        looks = looks_at(entries[evidence.artifact, evidence.budget], evidence.claim, [judged])
         where = f"`{evidence.artifact}`, {evidence.budget}, n = {verdict.n}"
         where += ", outdated" if verdict.word == "outdated" else ""
+        where += f", {WEAK}" if is_weak(verdict, looks) else ""
         measured = measured_number(verdict.statistic)
         lines.append(
             f"{len(lines) + 1}. **{one.title}.** {one.readme.said} **{measured}** ({where})."
         )
+    if any(f", {WEAK})" in line for line in lines):
+        lines.append(f"\n{WEAK}: the verdict stands at the level of a single judgement only.")
     return "\n" + "\n".join(lines) + "\n\n"
 
 

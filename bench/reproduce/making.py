@@ -123,7 +123,7 @@ def make_runs(
     since = runner.file_time(root)  # before the plan: what another process begins later counts
     recorded = reusable_runs(old, artifact, book, names)
     plan = plans.make_plan(artifact, book, budget, root, names, recorded=recorded)
-    retry = "run.retry_failed=true" in extra
+    retry = any(word.lower() == "run.retry_failed=true" for word in extra)  # Hydra reads True too
     timing = plans.needs_times(artifact.spec, budget)
     # lanes have no time of their own
     side_by_side = len(plans.seeds(artifact, budget)) > 1 and not timing

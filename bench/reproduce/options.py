@@ -75,7 +75,7 @@ KnownResults = Annotated[  # of commands that need records
 AtBudget = Annotated[BudgetName, typer.Option("--budget", help="the scale of the runs")]
 MaybeBudget = Annotated[
     BudgetName | None,
-    typer.Option("--budget", help="default: the largest that has finished runs or a record"),
+    typer.Option("--budget", help="default: the largest that has finished runs or verdicts"),
 ]
 MaybeVariant = Annotated[VariantName | None, typer.Option("--variant", help="default: both")]
 RUNS = Path("runs")

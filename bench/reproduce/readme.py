@@ -21,6 +21,16 @@ from bench.reproduce.totals import MARKDOWN, count_verdicts, phrase_authors, tot
 
 DECIDED = ("holds", "fails")
 WEAK = "†"  # marks a verdict that a stricter level would leave open
+LEGEND = (
+    "A row is a claim at one budget. *by*: the paper, with its sentence or table, or us. *paper*, "
+    "*code*: the verdict on the method as the text states it, and as the released code runs it; a "
+    "dot means that the claim is not asked there. n: the largest number of seeds of a part of the "
+    f"claim. {WEAK}: the verdict stands at the level of a single judgement only. "
+    "[What a verdict means](../docs/findings.md#how-every-record-stands). "
+    "`uv run reproduce check ARTIFACT --budget BUDGET` prints the value, the interval and p of "
+    "each claim, and [CONTRIBUTING](../CONTRIBUTING.md#to-question-a-verdict) says how to question "
+    "one."
+)
 
 
 class Finding(NamedTuple):
@@ -109,7 +119,8 @@ def findings_page(found: list[Finding]) -> str:
         total_text(found),
         errors_sentence(found),
     ]
-    return f"# Findings\n\n{' '.join(filter(None, said))}\n\n{body}{failing}"
+    legend = f"{LEGEND}\n\n" if rows else ""
+    return f"# Findings\n\n{' '.join(filter(None, said))}\n\n{legend}{body}{failing}"
 
 
 def total_text(found: Iterable[Finding]) -> str:

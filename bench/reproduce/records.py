@@ -145,6 +145,12 @@ class Record(FrozenModel):
     histories: dict[str, History] = Field(default={}, exclude=True)
     histories_digest: str = Field(default="", exclude_if=not_)
 
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether a claim was judged, also where its runs were too few to say."""
+        found = [one for group in self.claims.values() for one in group.values()]
+        return any(one.verdict.word != "not run" for one in found)
+
 
 def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
     """A record of those runs of a plan that have ended.

@@ -132,10 +132,13 @@ def run(
         raise BadSetting("--partition, --gpus, --sbatch: write --launcher slurm with them")
     else:
         start = local(workers=at_once)
+    wanted = [i for i in ids if "=" not in i]
+    if not wanted:
+        raise BadSetting("run: write which artifact, such as bome/fig1_coreset")
     choice = Choice(tuple(rows or ()), variant.value if variant else None, seeds)
     failed = False
     with time_limit(hours):
-        for artifact in find_artifacts(book, [i for i in ids if "=" not in i]):
+        for artifact in find_artifacts(book, wanted):
             check_budget(artifact, budget.value)
             choice.check(artifact)
             old = read_record(artifact.id, budget.value, results) if unrecorded else None

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from bench.core.settings import BadSetting
 from bench.reproduce import plan as plans
-from bench.reproduce.places import readable
 from bench.reproduce.plan import Plan
 from bench.reproduce.reading import summary_if_drawn, summary_if_whole, summary_or_none
 from bench.reproduce.run_names import Names
@@ -97,16 +96,25 @@ def current_plan(
 
 
 def largest_budget(artifact: Artifact, book: Book, root: Path, results: Path) -> Budget:
-    """The largest budget that has a finished run or a record, or else the artifact's largest.
+    """The largest budget that has a finished run, a record with a verdict or a damaged one; or else
+    one with a record, or else the artifact's largest.
 
     Raises BadSetting if a row's settings are refused.
     """
+    from bench.reproduce import records
 
     budgets = list(artifact.spec.budgets)
+    empty = []
     for budget in reversed(budgets):
-        if readable(f"{artifact.id}/{budget}.json", results).is_file():
+        try:
+            record = records.read_record(artifact.id, budget, results, with_histories=False)
+        except BadSetting:  # whoever reads the record says so, or replaces it
             return budget
+        if record is not None and (record.has_verdicts or not artifact.spec.claims):
+            return budget
+        if record is not None:
+            empty.append(budget)
         plan = plans.make_plan(artifact, book, budget, root, Names(root), read=summary_or_none)
         if any(run.summary for run in plan.runs):
             return budget
-    return budgets[-1]
+    return [*empty, budgets[-1]][0]

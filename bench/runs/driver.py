@@ -130,7 +130,13 @@ def prepare_folder(run: OpenRun, lanes: Sequence[str] = ()) -> None:
     }
     if run.old:
         # which older files lack
-        before = {"compile": False, "lanes": [], "metric": run.task.metric, **run.old}
+        before = {
+            "compile": False,
+            "lanes": [],
+            "metric": run.task.metric,
+            "c_compiler": environment["c_compiler"],
+            **run.old,
+        }
         environment = continue_environment(run.folder, before, environment, run.start.step)
     run.folder.describe(environment)
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bench import about
+from bench.core.compiler import c_compiler
 
 if TYPE_CHECKING:
     import torch  # slow to import, and needed only to describe a run
@@ -42,6 +43,7 @@ def environment_of(
         "git": about.commit(),
         "cpu": processor(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "c_compiler": c_compiler() is not None,
         "gpu": gpu,
         "cuda": torch.version.cuda if gpu else None,
         "device": device.type,

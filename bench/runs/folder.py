@@ -293,8 +293,8 @@ class RunFolder:
 
         config: the run's configuration, in which settings may be spelled otherwise than before.
         """
+        summary = self.summary()  # a damaged one is refused before anything is written
         write_sealed_yaml(self.path / CONFIG, dict(config))
-        summary = self.summary()
         if summary is not None:
             write_sealed_json(self.path / SUMMARY, {**summary, "name": other.name})
         other.path.parent.mkdir(parents=True, exist_ok=True)
@@ -342,6 +342,8 @@ def folders_below(place: Path) -> Iterator[RunFolder]:
 
     Links to folders are not followed, and folders deeper than `DEPTH` are left out.
     """
+    if ".." in place.parts:  # no part of a run's name
+        place = Path(os.path.abspath(place))
     for folder in sorted(_holding(HISTORY, place)):
         if os.path.lexists(folder / CONFIG):
             yield folder_at(folder.absolute() if len(folder.parts) < 3 else folder)
@@ -353,9 +355,10 @@ def runs_of_sweep(place: Path) -> Iterator[RunFolder] | None:
     None if the folder is not that of a sweep. Raises BadSetting if the sweep has not ended, so that
     it does not say yet which its runs are, or if its summary is damaged.
     """
-    file, root = place / SWEEP_SUMMARY, place.absolute().parents[1]
+    whole = Path(os.path.abspath(place))
+    file, root = whole / SWEEP_SUMMARY, whole.parents[1]
     if not os.path.lexists(file):
-        if place.absolute().parent.name != SWEEPS:
+        if whole.parent.name != SWEEPS:
             return None
         raise BadSetting(f"{place}: this sweep has not ended: write {root} for all runs there")
     try:

@@ -92,7 +92,8 @@ def spread(count: int, most: int) -> set[int]:
 
 
 def rows_at(path: Path, wanted: Set[int]) -> list[dict[str, Any]]:
-    """The rows with these numbers, from 0, as far as they are there; only these are parsed.
+    """The rows with these numbers, from 0, as far as they are there; only these are parsed. A last
+    one that was cut short by a kill is not there.
 
     Raises BadSetting, which names the row, if one of them cannot be read, or at the first up to the
     last of them whose digest is not that of the row and those before it.
@@ -102,14 +103,18 @@ def rows_at(path: Path, wanted: Set[int]) -> list[dict[str, Any]]:
     for i, text in enumerate(raw_lines(path)):
         if len(rows) == len(wanted):
             break
-        own, digest, _ = take_apart(text)
+        own, digest, cut = take_apart(text)
         chained = digest is not None if i == 0 else chained
         if chained:
             before = chain(before, own)
             if digest != before:
+                if cut:
+                    break
                 raise bad_row(path, i + 1, CHANGED)
         if i in wanted:
             row = parse_line(text).row
+            if row is None and cut:
+                break
             if row is None:
                 raise bad_row(path, i + 1, "cannot be read")
             rows.append(row)

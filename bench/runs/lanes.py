@@ -198,7 +198,7 @@ def perform_lanes(
                 else:
                     say(k, "", "")
             except NoGraph as error:  # the tasks of the other runs need not be built
-                for left in (*runs, *range(k + 1, len(configs))):
+                for left in dict.fromkeys([*runs, *range(k, len(configs))]):
                     say(left, "refused", str(error))
                 return
             except lock.Busy as error:

@@ -13,7 +13,6 @@ from bench.core.settings import BadSetting, locate, named_in_conf, parameters
 from bench.runs import checkpoint
 from bench.runs.folder import RunFolder, folders_below
 from bench.runs.launch import complete
-from bench.runs.lock import Busy
 from bench.runs.name import Version, name
 
 
@@ -50,8 +49,8 @@ def rename(root: Path) -> Iterator[Renaming]:
             with folder.lock():
                 checkpoint.rename(folder.checkpoint, new.name)
                 folder.move_to(new, config)
-        except Busy as error:
-            yield Renaming(folder.name, new.name, str(error))
+        except (BadSetting, OSError) as error:
+            yield Renaming(folder.name, new.name, " ".join(str(error).split()))
             continue
         yield Renaming(folder.name, new.name)
 

@@ -132,6 +132,7 @@ ENVIRONMENT: dict[str, Fits] = {
     "git": is_commit,
     "cpu": is_optional_text,
     "cpu_capability": is_optional_text,
+    "c_compiler": is_flag,
     "gpu": is_optional_text,
     "device": is_device,
     "threads": is_number_of_threads,

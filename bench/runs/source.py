@@ -86,6 +86,9 @@ def contents(modules: tuple[str, ...], outside: tuple[str, ...] = ()) -> Mapping
         is_package = file.name == "__init__.py"
         top = file.parents[module.count(".") + is_package]
         found[file.relative_to(top).as_posix()] = digest_of(content)
+        in_c = file.with_suffix(".c")  # which the module compiles
+        if in_c.is_file():
+            found[in_c.relative_to(top).as_posix()] = digest_of(in_c.read_bytes())
         others = [*imports_of(content, module if is_package else module.rpartition(".")[0])]
         if module.partition(".")[0] in outside:
             others.append(module.rpartition(".")[0])  # the packages around it are imported too

@@ -274,7 +274,8 @@ def begin_anew(out: Path) -> None:
     Raises BadSetting if the folder has files and is no pack.
     """
     scripts = {"start.py": "run.py", "state.py": "state.py"}
-    if out.is_dir() and any(out.iterdir()) and not any((out / name).is_file() for name in scripts):
+    is_pack = all((out / name).is_file() for name in [*scripts, "list.json"])
+    if out.is_dir() and any(out.iterdir()) and not is_pack:
         raise BadSetting(f"{out} has files, and is no pack: write the name of a new folder")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)

@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import platform
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -24,6 +23,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from bench.core.compiler import c_compiler
 
 SOURCE = Path(__file__).with_suffix(".c")
 PASSES = ("gradient", "curvature", "scores", "combine")
@@ -49,7 +50,7 @@ def reads_rows_once(features: Tensor) -> bool:
 @cache
 def library() -> dict[torch.dtype, Callable[..., int]] | None:
     """softmax_rows.c's function `over_rows` for each type of number; None without a compiler."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    compiler = c_compiler()
     if not compiler:
         log.warning("No C compiler is installed: softmax regression takes longer without one.")
         return None
