@@ -1004,3 +1004,18 @@ def test_parts_go_through_json_and_do_not_change() -> None:
     verdict = claims.judge_parts([HOLDS])
     with pytest.raises(ValidationError):
         verdict.word = "fails"
+
+
+@pytest.mark.parametrize(
+    ("target", "missed"),
+    [(0.5, False), (0.5 * (1 - 0.9e-8), False), (0.5 * (1 - 1.1e-8), True), (0.4999, True)],
+)
+def test_only_what_nine_digits_hide_is_not_above_a_target(target: float, missed: bool) -> None:
+    """The run ends at .5."""
+    (one,) = ends(loss=[0.5])
+    own = replace(one, planned=replace(one.planned, point=Point("paper", "A", (), ())))
+    claim = claimed({"kind": "between", "metric": "calls", "rows": ["A"], "at_most": 99.0})
+    (found,) = claims.claim_parts(
+        claim, {"A": [own]}, 1, lambda n: Metric(label=n), {}, goals={"A": ("loss", target)}
+    )
+    assert math.isnan(found.values[0]) == missed

@@ -70,3 +70,12 @@ def test_a_plan_and_its_record_have_the_same_edges(tmp_path: Path) -> None:
     closed = artifact(ends={"algorithm.lr": "high"}).spec
     assert list(edges.plan_edges(plan.rows, closed, "paper")) == []
     assert list(edges.record_edges(found, closed, "paper")) == []
+
+
+def test_a_value_whose_run_failed_is_a_value_of_the_grid_too() -> None:
+    """Beyond 10 there was 100, which diverged; 1 is still the lowest."""
+    tried = [*tries(lr=[1, 10]), *tries("diverged", lr=[100])]
+    assert edges.describe_edges(tried, {"lr": 10}, {}) == []
+    assert edges.describe_edges(tried, {"lr": 1}, {}) == ["lr 1 is the lowest of 1, 10, 100"]
+    left = [*tries(lr=[1]), *tries("diverged", lr=[10, 100])]
+    assert edges.describe_edges(left, {"lr": 1}, {}) == ["lr 1 is the lowest of 1, 10, 100"]

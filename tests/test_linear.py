@@ -480,3 +480,23 @@ def test_what_a_gpu_adds_at_labels_is_what_a_cpu_scatters(
     assert torch.equal(on_gpu, add_at_labels(r, labels, value, dim))
     assert torch.equal(on_gpu, r.clone().add_(one_hot(labels, shape[dim], dim), alpha=value))
     assert torch.equal(on_gpu, add_at_labels_(r.clone(), labels, value, dim))
+
+
+@pytest.mark.parametrize("n", [2049, 3074])
+def test_rows_that_are_a_few_more_than_whole_chunks(n: int) -> None:
+    """Two chunks of 1,024 rows and one row, three and two."""
+    X, y, v = drawn(n, WIDTH), drawn(CLASSES, WIDTH), drawn(2, CLASSES, WIDTH)[1]
+    check(X, Rows(X, labels_of(n), None), drawn(1, n)[0], y, v)
+    close(transposed_product(drawn(n, CLASSES), X), drawn(n, CLASSES).T @ X)
+
+
+@pytest.mark.parametrize("bad", [-1, 10])
+def test_what_is_out_of_range_in_a_later_lane_is_refused(bad: int) -> None:
+    X, y, w = drawn(10, WIDTH), drawn(2, CLASSES, WIDTH), torch.ones(2, 3).double()
+    right, wrong = torch.tensor([[0, 1, 2], [2, 1, 0]]), torch.tensor([[0, 1, 2], [2, bad, 0]])
+    p = torch.full((2, CLASSES, 3), 0.1).double()
+    for picked, labels in ((wrong, right), (right, wrong)):
+        with pytest.raises(IndexError, match="out of range"):
+            loss_gradients(y, X, picked, labels, w)
+        with pytest.raises(IndexError, match="out of range"):
+            curvatures(y, p, X, picked, labels, w)

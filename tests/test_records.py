@@ -665,3 +665,32 @@ def test_tries_of_an_older_record_that_have_no_names_count_in_each_row(
         for tried in content["rows"][variant]["A"]["tries"]:
             del tried["name"]
     assert records.recorded_run_count(records.Record.model_validate(content)) == 8
+
+
+@pytest.mark.parametrize("clocked", ["A", "L"])
+def test_counts_are_not_fixed_where_a_clock_ends_the_runs_of_one_row(clocked: str) -> None:
+    claim = {"kind": "below", "by": "us", "text": "t", "rows": ["A"], "than": ["L"],
+             "metric": "calls"}  # fmt: skip
+    rows: dict[str, Any] = {"A": {"method": "bome"}, "L": {"method": "bome", "line": True}}
+    rows[clocked]["set"] = {"run.cpu_seconds": 1.0}
+    entry = artifact(claims={"fewer": claim}, rows=rows)
+    fewer = entry.spec.claims["fewer"]
+    (part,) = records.parts_at_budget(fewer, entry, "short", BOOK, "paper", {})
+    assert not part.counts
+
+
+def test_a_run_that_ends_above_its_target_has_no_cost_in_a_record(tmp_path: Path) -> None:
+    """The first of A's runs ends at .75, and was to end at .5, which the second just reaches."""
+    settings = {"run.until": "loss", "run.target": 0.5}
+    assert records.goal_of(Point("paper", "A", tuple(settings.items()), ())) == ("loss", 0.5)
+    assert records.goal_of(Point("paper", "A", (("run.steps", 5),), ())) is None
+    spec: dict[str, Any] = {
+        "select": None, "grid": None, "variants": {"paper": {}}, "set": settings,
+        "claims": {"fewer": {**LESS, "metric": "step"}},
+    }  # fmt: skip
+    for seed, loss in enumerate((0.75, 0.5, 0.25)):
+        ended(tmp_path, f"paper/A/-{seed}", loss)
+        ended(tmp_path, f"paper/L/-{seed}", 0.25)
+    found = records.make_record(made(tmp_path, **spec), BOOK)
+    (part,) = found.claims["paper"]["fewer"].parts
+    assert part.values == pytest.approx([math.nan, 0.0, 0.0], nan_ok=True)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -633,3 +634,20 @@ def test_a_folder_may_have_names_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "metrics.yaml").write_text("{any: {}, toy: {loss: {label: 3}}}")
     with pytest.raises(BadSetting, match=r"metrics\.yaml: toy\.loss\.label=3: input should be"):
         books.load_book(tmp_path)
+
+
+def test_the_number_of_a_combination_draws_its_values() -> None:
+    """In the order in which the budget names them: recorded searches have these points."""
+    grid = {"lr": [1.0, 2.0, 3.0], "T": [1, 10, 100, 1000], "eta": [0.25, 0.5, 1.0]}
+    own = {"T": 7, "eta": 0.5}
+    found = spec(
+        select=SELECT, variants={"paper": {}},
+        budgets={"short": {"minutes": 1.0, "drawn": ["T", "eta"]}},
+        rows={"A": {"method": "bome", "set": own, "grid": grid}},
+    )  # fmt: skip
+    expected = []
+    for k, (T, eta) in enumerate([(1000, 0.5), (10, 1.0), (1, 0.25)]):
+        numbers = Random(k)
+        assert (numbers.choice(grid["T"]), numbers.choice(grid["eta"])) == (T, eta)
+        expected += [{"lr": k + 1.0, **own}, {"lr": k + 1.0, "T": T, "eta": eta}]
+    assert chosen(list(points(found, BOOK, "short"))) == expected

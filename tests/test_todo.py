@@ -359,3 +359,20 @@ def test_without_a_record_the_specs_estimate_is_of_all_runs_with_those_of_points
     _, found = todo.missing_runs(spec, BOOK, "short", None, tmp_path / "none", names)
     assert found is not None
     assert (found.count, found.seconds) == (18, pytest.approx(60.0))
+
+
+def test_a_run_that_other_work_has_slowed_is_made_again(tmp_path: Path) -> None:
+    """A clock ends the runs, and the claim compares their ends. A takes 100 steps and 40 beside
+    other work; L always takes 20, so that the work beside its last run has not slowed it."""
+    for seed in range(3):
+        for row, steps, busy in (("A", 40 if seed == 1 else 100, 1), ("L", 20, 2)):
+            others = 1.0 if seed == busy else 0.0
+            ended(
+                tmp_path, f"paper/{row}/-{seed}", 0.5,
+                last={"step": steps, "loss": 0.5, "cpu_seconds": 9.0},
+                process={"others_cores": others, "pace_ms": 1.0},
+            )  # fmt: skip
+    plan = made(tmp_path, **PLAIN | {"set": {"run.cpu_seconds": 9.0}})
+    (claim_,) = plan.artifact.spec.claims.values()
+    again = [run.planned.name for run in disturbed_runs(claim_, plan, "paper")]
+    assert again == ["paper/A/-1"]
