@@ -5,8 +5,8 @@ trained on the weighted set is best on a clean validation set.
 
 with x in R^n one weight per training sample and y in R^{10 x d} a linear softmax model. BOME
 (Ye et al. 2022, section 6.1 and A.4) and stocBiO (Ji et al. 2021, section 6.1) both use this
-problem. The papers print a sum over i in g, but both released codes take the mean, and only the
-mean suits the papers' step sizes.
+problem. BOME prints a sum over i in g and stocBiO the mean; both released codes take a mean, and
+only a mean suits BOME's step sizes.
 """
 
 import math

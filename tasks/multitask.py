@@ -53,8 +53,9 @@ def multitask(
     `features` features.
 
     Another source is a real data set, each class of which makes `versions` tasks: its samples, at
-    most `most` of them, against as many samples of the other classes. Features are scaled to
-    [-1, 1] and shifted by normal noise of deviation `noise`, which the paper calls small.
+    most `most` of them, against as many samples of the other classes, the same ones in all its
+    tasks. Features are scaled to [-1, 1] and shifted by normal noise of deviation `noise`, which
+    the paper calls small.
 
     held_out: the fraction of the samples that is for testing. A sample of a real data set is held
     out with all its noisy copies, in whichever tasks they are. gamma: step size of the gradient

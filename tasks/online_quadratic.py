@@ -10,6 +10,8 @@ eq. (4)):
 
     H_{2,T} = sum |w_t - w_{t-1}|^2,
     V_T = sum radius |M^T (d_t - d_{t-1})|_1 + | |d_t|^2 - |d_{t-1}|^2 | / 2.
+
+The points move in planes that are the same for all instances; A, B and c are drawn for each.
 """
 
 import math

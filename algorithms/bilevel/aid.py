@@ -4,6 +4,8 @@ ICML 2020), AID-Neumann (Lorraine, Vicol, Duvenaud, AISTATS 2020).
 Paper -> here: t inner steps -> T inner steps of size inner_lr, k -> K, beta -> outer_lr.
 
 The hypergradient is f_x - g_xy v where v approximates g_yy^{-1} f_y at the last inner iterate.
+
+With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
 """
 
 from collections.abc import Callable

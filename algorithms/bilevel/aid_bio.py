@@ -4,6 +4,8 @@ Paper -> here: alpha -> inner_lr, D -> T, N -> N, beta -> outer_lr, c -> c.
 
 Unlike AID-CG both the lower variable and the linear system's solution start from the last step's
 (lines 3 and 7).
+
+With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
 """
 
 import math

@@ -13,6 +13,8 @@ the step size after such an increase only, so that f may grow for ever by less, 
 along each direction that it accepts; neither is done here.
 
 The method is deterministic and made for all the data.
+
+With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
 """
 
 from collections.abc import Sequence

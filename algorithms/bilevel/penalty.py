@@ -5,6 +5,7 @@ Paper -> here: u -> x, v -> y, sigma -> outer_lr, rho -> inner_lr, c_gamma -> gr
 c_lambda -> shrink; the first gamma_k, epsilon_k, lambda_k, nu_k -> gamma, eps, lam, nu.
 
 The method minimises f + <nu, g_y> + (gamma / 2) |g_y|^2 over x and y, with lambda g added for y.
+As in BOME's released code, nu moves by the new gamma.
 
 Whenever the tolerance is met, BOME's released code multiplies both learning rates by .9 and makes
 new optimisers. Here the directions are multiplied instead, before the rule of descent takes them,
@@ -13,6 +14,8 @@ for momentum the two are the same; Adam cancels the factor in x, and a clamp und
 coordinates that it cuts. The new optimisers of hpo/l2reg.py have no momentum in y and .9 in x,
 whatever the first ones had (lines 469 and 470); here, as in hpo/data_cleaning.py, the momenta stay
 as they are set.
+
+With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -65,6 +68,7 @@ def penalty(
     hpo/data_cleaning.py and its toys. batch: the samples of a batch; None: all the data.
 
     Caveat: the penalty's weight stays finite and grows slowly, and y is off by about 1 / gamma.
+    With a `batch` both factors of g_yy g_y are of it, so that the variance of g_y is penalised too.
     """
 
     def init(x: Tensor, y: Tensor) -> State:

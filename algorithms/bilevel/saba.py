@@ -4,8 +4,8 @@
 Paper -> here: rho -> inner_lr (for y and for v), gamma -> outer_lr; v has the other sign.
 
 The paper's tables hold an entry for each row of the data. Here the rows of each level are cut into
-`blocks` blocks, and a table holds an entry for each block. There is a table of each of g_y, g_yy v
-and g_xy v, and of f_y and f_x; the first step fills them all.
+`blocks` blocks of consecutive rows, and a table holds an entry for each block. There is a table of
+each of g_y, g_yy v and g_xy v, and of f_y and f_x; the first step fills them all.
 
 A direction is (n_b B / n) (new - old entry of a random block b) plus the mean of the table over the
 rows, which is kept beside the table: an unbiased estimate for blocks of unequal length too.

@@ -2,6 +2,8 @@
 
 With hyper-cleaning's `upper_data` this is the model trained on the validation set only, on all
 noisy data, or on validation and correctly labelled training data (BOME, the lines of figure 2).
+BOME's released code reports the iterate of least loss on its second validation set; here the last
+one counts.
 """
 
 from typing import Any, NamedTuple

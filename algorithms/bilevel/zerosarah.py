@@ -4,7 +4,8 @@ Bilevel Optimization", arXiv 2505.01258, 2025).
 
 Paper -> here: the step sizes of y, of the linear system and of x -> inner_lr, system_lr and
 outer_lr; ZeroSARAH's lambda -> weight, and its samples of a batch -> those of one of `blocks`
-blocks, as in SABA; PAGE's probability p -> chance. Here v approximates g_yy^{-1} f_y.
+blocks of consecutive rows, as in SABA; PAGE's probability p -> chance. Here v approximates
+g_yy^{-1} f_y.
 
 SFFBA estimates each of SOBA's three directions by ZeroSARAH and never sees all the data at once.
 MSEBA mixes: ZeroSARAH for y, and PAGE for v and x.
