@@ -5,7 +5,7 @@ Paper -> here: t inner steps -> T inner steps of size inner_lr, k -> K, beta -> 
 
 The hypergradient is f_x - g_xy v where v approximates g_yy^{-1} f_y at the last inner iterate.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from collections.abc import Callable

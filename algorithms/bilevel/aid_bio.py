@@ -5,7 +5,7 @@ Paper -> here: alpha -> inner_lr, D -> T, N -> N, beta -> outer_lr, c -> c.
 Unlike AID-CG both the lower variable and the linear system's solution start from the last step's
 (lines 3 and 7).
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 import math

@@ -5,7 +5,7 @@ of f at the end of a training run.
 Each step proposes an upper variable in the box [low, high]^p, takes T steps of gradient descent
 in y from where y started, and compares f. The state's x and y are the best so far.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole step.
 """
 
 import math

@@ -3,7 +3,7 @@
 Paper -> here: v -> x, theta -> y, theta^(T) -> y_T, q-hat -> q, phi -> phi, alpha -> inner_lr,
 xi -> outer_lr (on v) and lower_lr (on theta), lambda -> lam.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from typing import Any, Literal, NamedTuple

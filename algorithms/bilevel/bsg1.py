@@ -3,7 +3,7 @@ gradient, as BOME's appendix and its released code state it.
 
 Paper -> here: x, y -> x, y; alpha_k -> outer_lr, beta_k -> inner_lr.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from typing import Any, NamedTuple

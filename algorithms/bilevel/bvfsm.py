@@ -9,7 +9,7 @@ paper's subproblem lies there, but the paper leaves open how gradient steps stay
 "paper" starts the inner loop of y from z, which lies in that domain, where the last y does not. A
 step that would leave the domain is not taken, and the loop's later steps are half as long.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from typing import Any, Literal, NamedTuple

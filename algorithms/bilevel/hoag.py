@@ -14,7 +14,7 @@ along each direction that it accepts; neither is done here.
 
 The method is deterministic and made for all the data.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from collections.abc import Sequence

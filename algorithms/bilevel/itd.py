@@ -12,7 +12,7 @@ derivatives of f with respect to (y_{t+1}, m_{t+1}).
 Where y is constrained the inner steps are projected, and the projection's derivative is taken as
 the identity: exact as long as the constraints are not active.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from typing import Any, NamedTuple

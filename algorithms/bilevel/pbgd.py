@@ -73,8 +73,8 @@ def gpbgd(
     the penalty. batch: the samples of a batch; None: all the data.
 
     Caveat: the penalty's weight is finite, so that the end is off by about 1 / gamma; and a large
-    gamma asks for a step size of about 1 / gamma. With a `batch` both factors of g_yy g_y are of
-    it, so that the variance of g_y is penalised too, the more the larger gamma is.
+    gamma asks for a step size of about 1 / gamma. Where `batch` is set, both factors of
+    g_yy g_y are of one batch, so that the variance of g_y is penalised too.
     """
 
     def step(o: Oracle, s: GradientState, draw: Draw) -> tuple[GradientState, dict[str, Tensor]]:

@@ -15,7 +15,7 @@ coordinates that it cuts. The new optimisers of hpo/l2reg.py have no momentum in
 whatever the first ones had (lines 469 and 470); here, as in hpo/data_cleaning.py, the momenta stay
 as they are set.
 
-With a `batch` one of each level serves a whole outer step: its inner steps and its hypergradient.
+Where `batch` is set, one batch of each level serves a whole outer step.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -68,7 +68,8 @@ def penalty(
     hpo/data_cleaning.py and its toys. batch: the samples of a batch; None: all the data.
 
     Caveat: the penalty's weight stays finite and grows slowly, and y is off by about 1 / gamma.
-    With a `batch` both factors of g_yy g_y are of it, so that the variance of g_y is penalised too.
+    Where `batch` is set, both factors of g_yy g_y are of one batch, so that the variance of g_y is
+    penalised too.
     """
 
     def init(x: Tensor, y: Tensor) -> State:

@@ -13,8 +13,8 @@ number p < Q of factors, MRBO takes all Q. A direction is
     u_k = g_y(now) + (1 - a)(u_{k-1} - g_y(before)), and likewise for the hypergradient,
 
 where both gradients are of this step's samples, at this step's point and at the last step's. At
-the first step these points are the same. g_y and the product of g_xy have one batch here, which the
-papers draw apart.
+the first step these points are the same. Here g_y and the product of g_xy
+share a batch; the papers draw one for each.
 """
 
 from typing import NamedTuple

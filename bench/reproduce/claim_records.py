@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bench.reproduce.claims import ClaimPart, Verdict
 
-SAME = 1e-6  # values that differ by less, or by less of their size, are of the same runs
+SAME = 1e-6  # values that differ by less of their size are of the same runs
 
 
 class ClaimRecord(BaseModel):
@@ -69,5 +69,5 @@ def have_same_values(a: Sequence[ClaimPart], b: Sequence[ClaimPart]) -> bool:
         return False
     ours, theirs = ([value for part in parts for value in part.values] for parts in (a, b))
     finite = [abs(value) for value in theirs if math.isfinite(value)]
-    rounding = max(1e-12, SAME * max(finite, default=0.0))  # of sums that a difference is of
+    rounding = max(1e-12, SAME * max(finite, default=0.0))  # a difference is as rough as its terms
     return np.allclose(ours, theirs, rtol=SAME, atol=rounding, equal_nan=True)

@@ -342,7 +342,7 @@ def folders_below(place: Path) -> Iterator[RunFolder]:
 
     Links to folders are not followed, and folders deeper than `DEPTH` are left out.
     """
-    if ".." in place.parts:  # no part of a run's name
+    if ".." in place.parts:  # which would become part of a run's name
         place = Path(os.path.abspath(place))
     for folder in sorted(_holding(HISTORY, place)):
         if os.path.lexists(folder / CONFIG):
