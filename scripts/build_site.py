@@ -27,11 +27,12 @@ PAGES = {
 # the pages of the menu, by heading
 MENU = {
     "Start": ["install", "solve", "packages"],
-    "Use": ["running", "terminal", "sweeps", "optuna", "run_folder", "tables", "gpu"],
+    "Use": ["running", "terminal", "sweeps", "optuna", "wandb", "run_folder",
+            "tables", "gpu"],
     "What there is": ["methods", "problems", "settings", "method_settings", "problem_settings"],
     "What was found": ["findings", "league", "claims", "speed"],
-    "Carry on": ["adding", "architecture", "testing", "contributing", "changelog", "security",
-                 "code_of_conduct"],
+    "Carry on": ["adding", "architecture", "testing", "lent_gpu", "contributing", "changelog",
+                 "security", "code_of_conduct"],
     "API": [],
 }  # fmt: skip
 MODULES = {  # the API's pages
