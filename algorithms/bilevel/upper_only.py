@@ -2,8 +2,8 @@
 
 With hyper-cleaning's `upper_data` this is the model trained on the validation set only, on all
 noisy data, or on validation and correctly labelled training data (BOME, the lines of figure 2).
-BOME's released code reports the iterate of least loss on its second validation set; here the last
-one counts.
+A run ends at its last iterate. BOME's released code reports the one of least loss on its second
+validation set, and so do the rows of the artifacts, which `keep` it.
 """
 
 from typing import Any, NamedTuple

@@ -11,7 +11,7 @@ from bench.reproduce.points import Point, points
 from bench.reproduce.records import Record, RowRecord
 from bench.reproduce.run_names import Names
 from bench.reproduce.schema import Budget
-from bench.reproduce.specs import Artifact, Book
+from bench.reproduce.specs import Artifact, Book, SpecRow
 
 
 def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -> Record:
@@ -29,6 +29,7 @@ def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -
                     "outdated": is_outdated(
                         row, today.get((variant, name), []), artifact, found.budget, names
                     )
+                    or shows_another_iterate(row, artifact.spec.rows.get(name))
                 }
             )
             for name, row in group.items()
@@ -36,6 +37,11 @@ def mark_outdated(found: Record, artifact: Artifact, book: Book, names: Names) -
         for variant, group in found.rows.items()
     }
     return found.model_copy(update={"rows": rows})
+
+
+def shows_another_iterate(row: RowRecord, today: SpecRow | None) -> bool:
+    """Whether the row's runs were read at another iterate than the spec's row asks for today."""
+    return today is not None and bool(row.runs) and row.keep != today.keep
 
 
 def is_outdated(

@@ -1,6 +1,7 @@
 """Which runs an artifact takes, what their names are, and which of them are there."""
 
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from bench.core.settings import BadSetting
 from bench.reproduce.choosing import best_point, choosing_seeds, tried_points
 from bench.reproduce.points import Point, format_override, points
 from bench.reproduce.run_names import Names
@@ -72,13 +74,15 @@ class RecordedPart:
 class Run:
     """What is there of a planned run: its folder and, once it has ended, its summary.
 
-    recorded: set for a run that comes from a record, and has no folder.
+    recorded: set for a run that comes from a record, and has no folder. kept: how many rows of its
+    history count, where its row keeps the best iterate; None: all.
     """
 
     planned: PlannedRun
     folder: RunFolder
     summary: dict[str, Any] | None  # None: the run has not ended, or has to be made again
     recorded: RecordedPart | None = None
+    kept: int | None = None
 
     @property
     def done(self) -> bool:
@@ -93,9 +97,16 @@ class Run:
         """The rows that the run measured, without times if it shared them with other runs."""
         if self.recorded is not None:
             return list(self.recorded.history)
-        rows = self.folder.history()
+        rows = self.folder.history()[: self.kept]
         amortised = self.summary is not None and self.summary.get("amortised")
         return [drop_times(row) for row in rows] if amortised else rows
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The values that the run ends with, or those of the iterate that is kept."""
+        if self.summary is None:
+            return {}
+        return dict(self.summary["last"] if self.kept is None else self.history[-1])
 
     @property
     def undisturbed(self) -> bool:
@@ -116,7 +127,26 @@ class Run:
         if metric == PEAK_MEMORY:
             peak = self.summary[metric]
             return float(peak.get("gpu", peak["process"]))
-        return metric_value(self.summary["last"], metric)
+        return metric_value(self.end, metric)
+
+
+def keep_best(run: Run, how: Select | None) -> Run:
+    """The run as if it had ended at the best of the iterates that it measured, the last of equals.
+
+    how: None: at its end. A run that is recorded is so already. Where no measurement is finite, it
+    is the run's own end. Raises BadSetting if the run did not measure the metric.
+    """
+    if how is None or run.summary is None or run.recorded is not None:
+        return run
+    values = [metric_value(row, how.metric) for row in run.history]
+    if None in values:
+        raise BadSetting(
+            f"{run.folder.path}: it did not measure {how.metric}, by which the row "
+            f"{run.planned.point.row} keeps an iterate (keep.metric)"
+        )
+    sign = 1 if how.best == "highest" else -1
+    ranked = [(sign * v, i) for i, v in enumerate(values) if v is not None and math.isfinite(v)]
+    return replace(run, kept=max(ranked)[1] + 1) if ranked else run
 
 
 def drop_times(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +272,8 @@ def make_plan(
 
     recorded: runs of a record by their names, which stand for those that are not under `root`.
     read: gives the summary of a run that has ended, or else None. Raises BadSetting if a row's
-    settings are refused, and what `read` raises.
+    settings are refused, or if a row that keeps the best iterate has its runs from another row, and
+    what `read` raises.
     """
     spec = artifact.spec
     grids: dict[tuple[Variant, str], list[Point]] = {}
@@ -257,6 +288,9 @@ def make_plan(
     names.ensure([pair for own in pairs.values() for pair in own], artifact.file)
 
     def run(point: Point, seed: int) -> Run:
+        return keep_best(find_run(point, seed), spec.rows[point.row].keep)
+
+    def find_run(point: Point, seed: int) -> Run:
         name = names.get(point, seed)
         assert name is not None
         folder = RunFolder(root, name)
@@ -285,8 +319,22 @@ def make_plan(
     for key, p in chosen.items():
         runs = tuple(run(p, seed) for seed in judged[key]) if p else ()
         rows.append(PlannedRow(*key, tried.get(key, ()), p, runs))
+    check_kept(rows, artifact)
     later = sum(len(judged[key]) for key, p in chosen.items() if p is None)
     return Plan(artifact, budget, tuple(rows), later)
+
+
+def check_kept(rows: Iterable[PlannedRow], artifact: Artifact) -> None:
+    """Raise BadSetting if two rows share a run and do not show the same iterate of it."""
+    shown: dict[str, str] = {}  # run -> the first row that has it
+    for row in rows:
+        for run in (*row.tried, *row.runs):
+            other = shown.setdefault(run.planned.name, row.name)
+            if artifact.spec.rows[other].keep != artifact.spec.rows[row.name].keep:
+                raise BadSetting(
+                    f"{artifact.file}: rows.{row.name}.keep: {other} has the same runs and shows "
+                    "another iterate of them: give one of them another run.every"
+                )
 
 
 def choose_point(tried: tuple[Run, ...], select: Select | None) -> Point | None:

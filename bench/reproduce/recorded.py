@@ -98,7 +98,7 @@ def reusable_runs(
     rows = []  # each point of today's grids with its row of the record
     for point in points(artifact.spec, book, found.budget):
         row = found.rows.get(point.variant, {}).get(point.row)
-        if row is not None:
+        if row is not None and row.keep == artifact.spec.rows[point.row].keep:
             rows.append((point, row))
     # Names are asked for together, because each call of `ensure` reads all code and writes a file.
     firsts = [(point, row.seeds[0]) for point, row in rows if row.runs]

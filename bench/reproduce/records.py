@@ -37,7 +37,7 @@ from bench.reproduce.plan import LARGEST, Plan, Run, run_status, seeds
 from bench.reproduce.points import Point, ends_by_clock, points
 from bench.reproduce.schema import Budget
 from bench.reproduce.slopes import RunsOfRows
-from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Settings, final_metrics
+from bench.reproduce.specs import PEAK_MEMORY, Artifact, Book, Select, Settings, final_metrics
 from bench.reproduce.spending import Seconds, spent_seconds
 from bench.reproduce.statistics import as_recorded
 from bench.reproduce.timing import pace
@@ -70,7 +70,8 @@ class RowRecord(FrozenModel):
     resumed under other conditions has all of them, such as "AVX2, AVX512". undisturbed: hardly any
     other work was done beside the run. paces: the milliseconds that a fixed piece of work took
     where the run was made. Records that are older than these lists have empty ones.
-    outdated: these are not the runs that the spec asks for today.
+    keep: which iterate the values are of; None: the last. outdated: these are not the runs that the
+    spec asks for today.
     """
 
     method: str
@@ -90,6 +91,7 @@ class RowRecord(FrozenModel):
     devices: list[str | None] = []
     undisturbed: list[bool] = []
     paces: list[float | None] = []
+    keep: Select | None = Field(default=None, exclude_if=not_)
     outdated: bool = False
     pending: str | None = None
 
@@ -177,6 +179,7 @@ def make_record(plan: Plan, book: Book, old: Record | None = None) -> Record:
         made = [circumstances(run) for run in own]
         rows[row.variant][row.name] = RowRecord(
             method=spec.rows[row.name].method,
+            keep=spec.rows[row.name].keep,
             chosen=dict(row.chosen.chosen) if row.chosen else {},
             tried=max(1, len({run.planned.point for run in row.tried})),
             tries=[keep_try(run, spec.select.metric) for run in row.tried if spec.select],
@@ -380,7 +383,7 @@ def final_values(runs: Sequence[Run], read: Iterable[str] = ()) -> dict[str, lis
 
     read: the metrics that the artifact reads; the peak memory is kept only if it is one of them.
     """
-    lasts = [dict(run.summary["last"]) if run.summary else {} for run in runs]
+    lasts = [run.end for run in runs]
     if PEAK_MEMORY in read:  # the summary has it, but no row of the history
         for run, last in zip(runs, lasts):
             last |= {PEAK_MEMORY: run.last(PEAK_MEMORY)} if run.summary else {}

@@ -46,7 +46,8 @@ class Checked:
 
     def check_metric(self, name: str, field: str) -> None:
         """Raise BadSetting if neither the task nor a run itself measures this."""
-        at_end = name == PEAK_MEMORY and not field.startswith("figure.")
+        along_the_way = field.startswith("figure.") or field.endswith(".keep")
+        at_end = name == PEAK_MEMORY and not along_the_way
         if name not in IN_EVERY_ROW and not at_end and not COUNT_METRIC.fullmatch(name):
             task = self.spec.task
             self.check_name(name, self.metrics[task], field, f"metric of {task}")
@@ -96,6 +97,8 @@ def check_rows(checked: Checked) -> None:
         )
         for name in row.published:
             checked.check_metric(name, f"rows.{label}.published")
+        if row.keep:
+            checked.check_metric(row.keep.metric, f"rows.{label}.keep")
         if not spec.select and any((spec.grid, row.grid, row.paper.grid, row.code.grid)):
             why = f"rows.{label} has a grid: say which metric picks its point"
             raise checked.refusal("select", why)

@@ -54,6 +54,16 @@ class VariantPart(StrictModel):
     note: str = ""
 
 
+class Select(StrictModel):
+    """The best in a metric: which grid point a row shows, or which iterate of a run.
+
+    Of grid points the metric is averaged over the budget's `choosing_seeds`.
+    """
+
+    metric: str
+    best: Literal["highest", "lowest"]
+
+
 class SpecRow(StrictModel):
     """One line of the table: a method with its settings.
 
@@ -62,7 +72,9 @@ class SpecRow(StrictModel):
     settings that a budget adds. grids: the part of the row's grid at a budget, where it is not the
     part that the budget names for all rows. only: the variants that have this row. at: the budgets
     that have it. line: the row is a reference line, which is not tuned. pending: why the row cannot
-    run yet; claims about such a row are "not run". published: metric -> what the paper prints.
+    run yet; claims about such a row are "not run". keep: the row shows where a run's measurements
+    were best in a metric, as a code does that keeps the best iterate; what a run measured later is
+    left out. By default it shows the end. published: metric -> what the paper prints.
     """
 
     method: str
@@ -76,6 +88,7 @@ class SpecRow(StrictModel):
     at: list[Budget] = Field(default=list(BUDGETS), min_length=1)
     line: bool = False
     pending: str | None = None
+    keep: Select | None = None
     published: dict[str, Published] = {}
 
 
@@ -105,16 +118,6 @@ class Scale(StrictModel):
     def seeds_of(self, rows: Iterable[str]) -> int:
         """How many seeds all of some rows have; what every row has if there are none."""
         return min((self.more_seeds.get(row, self.seeds) for row in rows), default=self.seeds)
-
-
-class Select(StrictModel):
-    """Which grid point a row shows: the one that ends best in a metric.
-
-    The metric is averaged over the budget's `choosing_seeds`.
-    """
-
-    metric: str
-    best: Literal["highest", "lowest"]
 
 
 class Trajectory(StrictModel):

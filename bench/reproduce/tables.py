@@ -101,6 +101,8 @@ def remark(row: RowRecord, spec: Spec) -> str:
         notes.append(row.pending)
     if row.outdated:
         notes.append("OUTDATED: of older code or settings")
+    if row.keep:
+        notes.append(f"at the {row.keep.best} {row.keep.metric} of each run")
     bad = [(s, r) for s, r in zip(row.status, row.reasons) if s not in ("done", "missing")]
     if bad:
         notes.append(f"FAILED, {len(bad)} of {len(row.status)} runs {bad[0][0]}: {bad[0][1]}")
