@@ -20,7 +20,7 @@ from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce.book import load_book
 from bench.reproduce.points import points
-from bench.reproduce.records import read_record
+from bench.reproduce.records import read_record, write_record
 from scripts.gpu import pack, run, work
 from scripts.gpu.listed import plan_with_record
 from scripts.import_data import DATA_SETS, put_together
@@ -190,7 +190,7 @@ def test_what_has_a_record_at_home_is_not_made_again(tmp_path: Path) -> None:
     )
     for name in (*records, "speed/cpu_gradient", "speed/gpu_hyper_cleaning"):
         (results / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
-        (results / f"{name}.json").write_text("{}")
+        (results / f"{name}.json").write_text('{"replayed": true}')
     items = [item for item in work.ITEMS if item.name not in work.CHECKS]
     assert all(item.done(settings(results)) for item in items)
     pack_ = tmp_path / "pack"
@@ -239,6 +239,17 @@ def test_work_is_in_the_order_of_claims_per_minute(
         BadSetting, match="--only bome/table2: add CIFAR100 to --sets, which it reads"
     ):
         pack.work_list(BOOK, ["MNIST"], tmp_path, "gpu", ["bome/table2"])
+
+
+def test_a_record_that_lacks_runs_judges_nothing(tmp_path: Path) -> None:
+    artifact = BOOK.artifacts["bome/table1"]
+    whole = read_record("bome/table1", "short", ROOT / "results")
+    assert whole is not None
+    assert not pack.is_judged(artifact, tmp_path, "gpu")
+    for complete in (False, True):
+        write_record(whole.model_copy(update={"complete": complete}), tmp_path)
+        assert pack.is_judged(artifact, tmp_path, "gpu") == complete
+    assert not pack.is_judged(artifact, tmp_path, "short")
 
 
 def test_runs_that_a_record_has_are_not_made_again(tmp_path: Path) -> None:

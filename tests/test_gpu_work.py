@@ -336,14 +336,32 @@ def test_a_comparison_of_speed_is_recorded_once(tmp_path: Path) -> None:
     assert re.search(r"^speed_few_shot +to do ", listed, re.M), listed
 
 
-@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize(
+    ("works", "server", "said"),
+    [
+        (True, "echo 4711", "processes share the GPU\n"),
+        (True, "echo nobody", "processes take turns on the GPU\n"),
+        (True, "sleep 60", "processes take turns on the GPU\n"),
+        (False, "echo 4711", "processes take turns on the GPU\n"),
+    ],
+)
 def test_processes_share_a_gpu_where_they_can(
-    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    works: bool,
+    server: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The service is begun, tried, and ended whatever happens; at once if it does not work."""
+    """The service is begun, tried, and ended whatever happens; at once if it does not work. They
+    are said to share the GPU if the service has a server: CUDA works without one too."""
     log = tmp_path / "log"
     control = tmp_path / sharing.CONTROL
-    control.write_text(f'#!/bin/sh\nif [ "$1" ]; then echo $1 >> {log}; else cat >> {log}; fi\n')
+    control.write_text(
+        f'#!/bin/sh\nif [ "$1" ]; then echo $1 >> {log}; exit; fi\nread line\n'
+        f'echo "$line" >> {log}\nif [ "$line" = get_server_list ]; then {server}; fi\n'
+    )
+    monkeypatch.setattr(sharing, "LONG", 2.0)
     control.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "")
@@ -354,13 +372,13 @@ def test_processes_share_a_gpu_where_they_can(
     def fail_within() -> None:
         with sharing.shared(torch.device("cuda")):
             assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path / "bench-mps")
-            assert log.read_text() == ("-d\n" if works else "-d\nquit -t 5\n")
+            assert log.read_text() == f"-d\n{'get_server_list' if works else 'quit -t 5'}\n"
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_within()
     assert log.read_text().endswith("quit -t 5\n")
-    assert ("processes share" if works else "no service") in capsys.readouterr().out
+    assert capsys.readouterr().out == said
     assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == ""
 
 
@@ -376,7 +394,7 @@ def test_a_service_that_is_there_is_not_ended(
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     with sharing.shared(torch.device("cuda")):
         assert "CUDA_MPS_PIPE_DIRECTORY" in os.environ
-    assert log.read_text() == "-d\n"
+    assert log.read_text().split() == ["-d"]
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 
 
@@ -474,6 +492,18 @@ def test_what_another_device_has_said_is_made_again_on_a_gpu(
         file.write_text(json.dumps(record))
         assert work.is_made(file, gpu_here) is there
         assert work.is_made(file, cpu)
+
+
+def test_lanes_of_before_answers_were_replayed_are_measured_again(tmp_path: Path) -> None:
+    here = work.Settings(
+        torch.device("cpu"), tmp_path, tmp_path, tmp_path, False, 1, time.monotonic() + 1e3
+    )
+    item = next(item for item in work.ITEMS if item.name == "lanes")
+    assert not item.done(here)
+    for record, done in (({"ratio": 4.9}, False), ({"ratio": 4.9, "replayed": True}, True)):
+        work.check_file("lanes", here).parent.mkdir(parents=True, exist_ok=True)
+        work.check_file("lanes", here).write_text(json.dumps(record))
+        assert item.done(here) is done
 
 
 def test_an_entry_that_ends_its_process_is_known_to_the_next_one(

@@ -138,11 +138,16 @@ class Inputs:
 
     def fill(self, inputs: Sequence[Tensor]) -> None:
         """Copy these tensors, of the examples' shapes; data of all steps are copied once."""
+        late: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
         for i, (own, new) in enumerate(zip(self.writable, inputs, strict=True)):
             known, version = self.filled[i]
             if known is not new or version != new._version:
-                own.copy_(new)
+                owns, news = late.setdefault(own.dtype, ([], []))
+                owns.append(own)
+                news.append(new)
                 self.filled[i] = new, new._version
+        for owns, news in late.values():  # a launch for all of a dtype, and not for each
+            torch._foreach_copy_(owns, news)
 
 
 def capture(work: Callable[[], Any], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Any]:

@@ -32,6 +32,7 @@ from bench.reproduce.book import load_book
 from bench.reproduce.claim_kinds import AnyClaim
 from bench.reproduce.making import Choice
 from bench.reproduce.plan import TIMES, Plan
+from bench.reproduce.records import read_record
 from bench.reproduce.schema import Budget
 from bench.reproduce.specs import Artifact, Book
 from scripts.gpu.listed import plan_with_record
@@ -49,11 +50,13 @@ PACKAGES = (
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
 SETS = ("MNIST", "FashionMNIST", "newsgroups", "Omniglot", "CIFAR100", "IJCNN1")
 PARTS, PIECES = 3, 18  # in which CIFAR-100 goes, and those of one file in all of them
-# rows that are made together, in this order: more than a few runs that go on cannot be carried back
+# rows that are made together, in this order: each bundle of lanes keeps one core busy, and those
+# that take longest come last, because few checkpoints can be carried back
 GROUPS = {
     "bome/table2": (
-        ("Offline", "single", "ER-Ring", "GEM", "MER"), ("CTN+ITD", "CTN first order"),
-        ("CTN+BOME", "CTN+BOME printed"), ("CTN+BVFSM",), ("CTN+Penalty",),
+        ("Offline", "single", "ER-Ring", "GEM", "MER", "CTN+ITD", "CTN first order", "CTN+BOME",
+         "CTN+BOME printed"),
+        ("CTN+BVFSM", "CTN+Penalty"),
     ),
 }  # fmt: skip
 # the data that a spec needs, by what its settings name, and under which keys they name it
@@ -79,13 +82,13 @@ def reads_times(claim: AnyClaim) -> bool:
 
 
 def is_judged(artifact: Artifact, results: Path, budget: Budget) -> bool:
-    """Whether a record of another budget judges the claims at the paper's scale."""
-    return any(
-        artifact.spec.scale(other) == "paper"
-        and (results / artifact.id / f"{other}.json").is_file()
+    """Whether a complete record of another budget judges the claims at the paper's scale."""
+    others = [
+        read_record(artifact.id, other, results, with_histories=False)
         for other in artifact.spec.budgets
-        if other != budget
-    )
+        if other != budget and artifact.spec.scale(other) == "paper"
+    ]
+    return any(record is not None and record.complete for record in others)
 
 
 def work_list(

@@ -41,7 +41,8 @@ def shared(device: torch.device) -> Iterator[None]:
     works = succeeds([sys.executable, "-c", TRY])
     if not works:
         end(control)
-    print("processes share the GPU" if works else "no service was begun", flush=True)
+    used = works and has_server(control)
+    print("processes share the GPU" if used else "processes take turns on the GPU", flush=True)
     try:
         yield
     finally:
@@ -62,6 +63,18 @@ def succeeds(command: list[str], given: bytes | None = None) -> bool:
         ).returncode
     except subprocess.TimeoutExpired:
         return False
+
+
+def has_server(control: str) -> bool:
+    """Whether a process that used the GPU did so by the service, which has a server since then;
+    without the service it had worked as well."""
+    try:
+        found = subprocess.run(
+            [control], input=b"get_server_list\n", capture_output=True, timeout=LONG
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return any(word.isdigit() for word in found.stdout.decode(errors="replace").split())
 
 
 def end(control: str) -> None:
