@@ -64,8 +64,9 @@ def test_a_run_counts_up_to_its_best_measurement(
 ) -> None:
     moved(tmp_path, "paper/L/-1", values)
     if None in values and not any(isinstance(v, int) for v in values):
+        last = {"step": 10, "loss": 12.0}
         write_json(tmp_path / "paper/L/-1/summary.json",
-                   {"status": "done", "reason": None, "last": {"step": 10, "loss": 12.0}})  # fmt: skip
+                   {"status": "done", "reason": None, "last": last})  # fmt: skip
     found = line(tmp_path, rows=keeping(best))
     assert found.last("step") == step
     assert found.last("loss") == 10 + step / 5

@@ -814,7 +814,7 @@ def outdated_board(entered: League, *outdated: str) -> page.Board:
 
 
 def test_an_outdated_entry_is_marked_and_not_advised(entered: League) -> None:
-    best = page.advice_text(board_of(entered)).partition("take `")[2].partition("`")[0]
+    best = page.advice_text(board_of(entered)).partition("in their order: `")[2].partition("`")[0]
     board = outdated_board(entered, best)
     assert board.outdated == {best}
     text = page.league_text([board])
@@ -822,7 +822,7 @@ def test_an_outdated_entry_is_marked_and_not_advised(entered: League) -> None:
     assert row in page.places_table(board, board.names)
     assert text.count(" outdated |") == 1
     assert text.count("An outdated method has changed since its entry was made") == 1
-    assert f"take `{best}`" not in text
+    assert f"in their order: `{best}`" not in text
     assert f"then `{best}`" not in text
     said = page.findings_text([board])
     assert f"Outdated, and so not among them: `{best}`." in said
@@ -1125,13 +1125,13 @@ def test_methods_that_did_the_same_everywhere_stand_together(entered: League) ->
     told = page.twins(list("abcdefg"), [some, more, some, longer, other, gone, gone])
     assert told == [["a", "c"], ["b"], ["d"], ["e"], ["f"], ["g"]]
     board = board_of(entered)
-    best = page.advice_text(board).partition("take `")[2].partition("`")[0]
+    best = page.advice_text(board).partition("in their order: `")[2].partition("`")[0]
     assert not any("one method" in line for line in page.remarks(board))
     both = board._replace(
         entries={**board.entries, "other": board.entries[best]},
         records={**board.records, "other": board.records[best]},
     )
-    assert f"take `{best}` or `other` (" in page.advice_text(both)
+    assert f"in their order: `{best}` or `other` (" in page.advice_text(both)
     (line,) = (line for line in page.remarks(both) if "one method" in line)
     assert line.startswith(f"`{best}` and `other` did the same everywhere")
 
@@ -1188,7 +1188,8 @@ def test_the_page_has_every_method_with_intervals_and_advice(entered: League) ->
     board = board_of(entered)
     text = page.league_text([board])
     assert "### Tiny: which method for which problem" in text
-    assert "- If your problem has little to do (`easy`), take `" in text
+    said = "4 seeds decide nothing; in their order: `"
+    assert f"- If your problem has little to do (`easy`), {said}" in text
     for method in board.names:
         (line,) = (
             one for one in text.splitlines() if one.startswith("| ") and f"`{method}`" in one

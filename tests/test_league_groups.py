@@ -284,7 +284,16 @@ def test_of_methods_that_are_as_good_the_cheapest_is_named_first(
     monkeypatch.setattr(Board, "work", lambda self, unit: np.full((2, 1, 3), 0.5))
     monkeypatch.setattr(Board, "calls", lambda self: calls)
     said = page.advice_text(valued)
-    assert "take `m01` (0.5 [0.5, 0.5], 1 calls, 3 of 3 seeds) or `m00` (" in said
+    order = "`m01` (0.5 [0.5, 0.5], 1 calls, 3 of 3 seeds), then `m00` ("
+    assert f"3 seeds decide nothing; in their order: {order}" in said
+
+
+def test_six_seeds_are_advice_and_five_are_an_order() -> None:
+    credit = np.array([[1.0] * 6, [0.5] * 6])
+    assert phrases.advice(["a", "b"], credit) == "take a; then b"
+    assert phrases.advice(["a", "b"], credit[:, :5]) == (
+        "5 seeds decide nothing; in their order: a, then b"
+    )
 
 
 def test_a_place_has_the_numbers_of_its_own_method() -> None:

@@ -19,8 +19,8 @@ from bench.reproduce.league.entries import (
 )
 from bench.reproduce.league.phrases import (
     WORDS,
+    advice,
     group_text,
-    in_order,
     range_text,
     rank_text,
     shown,
@@ -270,8 +270,8 @@ def advice_text(board: Board) -> str:
             for some, m in zip(alike, firsts)
         ]
         rarely = f"no method came there at {OFTEN:.0%} of the seeds"
-        advice = f"take {in_order(said, credit[firsts, k])}" if said else rarely
-        lines.append(f"- If your problem has {about.about} (`{task}`), {advice}.")
+        what = advice(said, credit[firsts, k]) if said else rarely
+        lines.append(f"- If your problem has {about.about} (`{task}`), {what}.")
     return "\n".join(lines) + "\n"
 
 

@@ -44,6 +44,15 @@ def in_order(said: Sequence[str], credit: Array) -> str:
     return "; then ".join([first, *(text for text, is_good in zip(said, good) if not is_good)])
 
 
+def advice(said: Sequence[str], credit: Array) -> str:
+    """What is advised of methods, the best first; with few seeds, by which none can be told from
+    another, only their order is said. credit: [methods, seeds]."""
+    seeds = credit.shape[1]
+    if seeds < scores.FEWEST:
+        return f"{seeds} seeds decide nothing; in their order: {', then '.join(said)}"
+    return f"take {in_order(said, credit)}"
+
+
 def number(value: float) -> str:
     """A number to three digits, or a large one to its last."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
