@@ -36,6 +36,9 @@ METRICS = {
 NOWHERE = RunFolder(Path(), "")
 
 
+CLOCK = (("run.cpu_seconds", 9.0),)
+
+
 def run(
     seed: int,
     status: str = "done",
@@ -52,7 +55,7 @@ def run(
         | dict(zip(curves, values))
         for i, values in enumerate(zip(*curves.values()))
     ]
-    job = PlannedRun(Point("paper", "", (), ()), seed, f"t/a/{seed}")
+    job = PlannedRun(Point("paper", "", CLOCK, ()), seed, f"t/a/{seed}")
     process = {"others_cores": others, "pace_ms": pace}
     summary = {"status": status, "last": rows[-1] if rows else {}, "process": process}
     return Run(job, NOWHERE, summary, RecordedPart(rows, UNKNOWN))
@@ -456,8 +459,11 @@ def test_runs_that_took_all_their_steps_were_ended_by_no_clock() -> None:
     curve = [0.9, 0.5, 0.3]
     cut = {"A": curve[1:], "B": curve}
 
-    def judged(curves: Mapping[str, list[float]]) -> int:
-        of_row = {row: Point("paper", row, (("run.steps", 20),), ()) for row in curves}
+    def judged(curves: Mapping[str, list[float]], unclocked: str = "") -> int:
+        of_row = {
+            row: Point("paper", row, (("run.steps", 20), *(CLOCK if row != unclocked else ())), ())
+            for row in curves
+        }
         runs = {
             row: [
                 replace(found, planned=replace(found.planned, point=of_row[row]))
@@ -471,6 +477,7 @@ def test_runs_that_took_all_their_steps_were_ended_by_no_clock() -> None:
 
     assert judged({"A": curve, "B": curve}) == 3
     assert judged(cut) == 0  # one ended at step 10 of 20
+    assert judged(cut, unclocked="B") == 3  # of a row without a clock the machine is of no account
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bench.reproduce.circumstances import circumstances
 from bench.reproduce.claim_kinds import Above, AnyClaim, Below, Close, Order, Slope
 from bench.reproduce.plan import TIMES, Circumstances, Run
+from bench.reproduce.points import ends_by_clock
 from bench.reproduce.slopes import RunsOfRows
 
 FASTER = 1.5  # the ratio of two paces from which on machines do not have the same speed
@@ -41,17 +42,24 @@ def unlike_seeds(claim: AnyClaim, runs: RunsOfRows, by_clock: bool) -> set[int]:
     """The seeds at which the machines have a part in what a claim compares.
 
     There the times that it reads cannot be compared, or, if a clock ends the runs (`by_clock`),
-    their ends. Runs that all took the steps that they were to take at most were ended by no clock.
+    their ends. Runs that all took the steps that they were to take at most were ended by no clock,
+    and of a row that no clock ends the machine is of no account.
     """
     of_rows = by_seed([run for row in claim.needed_rows for run in runs.get(row, ())])
     if reads_times(claim):
         return {seed for seed, some in of_rows.items() if not can_compare(some)}
     if by_clock and compares_ends(claim):
         cut = {seed: some for seed, some in of_rows.items() if any(map(may_be_cut, some))}
-        rows = [runs.get(row, ()) for row in claim.needed_rows]
-        slowed = {run.planned.seed for row in rows for run in slowed_runs(row)}
-        return {seed for seed, some in cut.items() if seed in slowed or not have_one_speed(some)}
+        timed = {row: list(filter(has_clock, runs.get(row, ()))) for row in claim.needed_rows}
+        slowed = {run.planned.seed for row in timed.values() for run in slowed_runs(row)}
+        speeds = {seed: have_one_speed(list(filter(has_clock, some))) for seed, some in cut.items()}
+        return {seed for seed, alike in speeds.items() if seed in slowed or not alike}
     return set()
+
+
+def has_clock(run: Run) -> bool:
+    """Whether a clock may end the run, by the settings of its row."""
+    return ends_by_clock(run.planned.point)
 
 
 def slowed_runs(row: Sequence[Run]) -> list[Run]:
