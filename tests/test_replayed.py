@@ -5,9 +5,11 @@ kernels give the same bits again, only a GPU can tell: scripts/gpu/work.py asks 
 """
 
 import gc
+import json
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -41,6 +43,7 @@ from tests.composed import composed
 from tests.steps import streams
 from tests.test_algorithms import made
 from tests.test_captured import cuda  # noqa: F401  (a fixture)
+from tests.test_hostile import Main, main  # noqa: F401
 from tests.test_joined import begun, of
 
 pytestmark = pytest.mark.usefixtures("cuda")
@@ -152,9 +155,12 @@ def asked(task: Task, replays: Replays) -> Oracle:
     return ReplayingOracle(task, False, replays)
 
 
+REFUSAL = "operation not permitted when stream is capturing"
+
+
 def refuse(*given: object) -> None:
     """In place of torch.cuda.graph."""
-    raise torch.AcceleratorError("operation not permitted when stream is capturing")
+    raise torch.AcceleratorError(REFUSAL)
 
 
 @torch.no_grad()
@@ -219,7 +225,7 @@ def test_forms_that_were_not_used_for_longest_are_given_up(
     assert forms() == [4, 6]
     ask(7, 8, 9)
     assert forms() == [8, 9]
-    assert replays.made == 3 * 6  # a gradient and a product in either variable each
+    assert replays.tries == 3 * 6  # a gradient and a product in either variable each
 
 
 @torch.no_grad()
@@ -246,7 +252,7 @@ def test_no_more_than_so_many_are_held(
         assert [len(free) for free in replays.free.values()] == [0]
         del found, own
         assert [len(free) for free in replays.free.values()] == [2]
-    assert replays.made == 2 * 3  # a gradient and both kinds of products each
+    assert replays.tries == 2 * 3  # a gradient and both kinds of products each
 
 
 @torch.no_grad()
@@ -263,6 +269,7 @@ def test_an_answer_of_other_bits_is_the_codes(task: Task, point: Any) -> None:
     replays.answer("a", Place(True, *point), work)
     assert not replays.captured
     assert len(replays.refused) == 1
+    assert replays.told() == {"captured": 0, "refused": {replayed.OTHER_BITS: 1}}
     before = next(many)
     assert torch.equal(replays.answer("a", Place(True, *point), work)[0], point[0] + before + 1)
 
@@ -331,7 +338,8 @@ def test_after_a_capture_has_failed_the_code_answers(
         own = Oracle(task)
         assert torch.equal(found, own.g_y(*point) if what == "g_y" else own.products(*point).yy(y))
     assert Captured.failed
-    assert replays.made == 1
+    assert replays.tries == 1
+    assert replays.told() == {"captured": 0, "refused": {REFUSAL: 1}}
 
 
 @torch.no_grad()
@@ -382,6 +390,7 @@ def test_who_takes_the_steps(
     assert type(driver.compiled_steps(run)).__name__ == kind
     steps = driver.OneByOne(run)
     assert steps.compile_seconds == 0.0
+    assert steps.replayed == ({"captured": 0, "refused": {}} if kind == "Replayed" else None)
 
 
 @pytest.mark.parametrize(
@@ -508,6 +517,8 @@ def test_lanes_on_a_gpu_have_their_answers_replayed(
     side = lanes.Shrinking(runs).side
     assert isinstance(side, Joined)
     assert isinstance(side.answer, LaneReplays) == replay
+    told = {"captured": 0, "refused": {}} if replay else None
+    assert lanes.Shrinking(runs).replayed == told
 
 
 CLOSED = [
@@ -640,3 +651,24 @@ def test_a_run_knows_that_its_answers_were_replayed(
     assert changed_files(config, folder) == []
     files["bench/compiled/replayed.py"] = "0000000000"
     assert changed_files(config, folder) == ["bench/compiled/replayed.py"]
+
+
+def test_the_summary_says_what_was_captured(
+    main: Main,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of captures that CUDA refuses, which only cost time, nothing else would tell."""
+    monkeypatch.setattr(driver, "is_replayed", lambda run: True)
+    toy = ["task=quadratic", "run.steps=12", "run.every=4"]
+    assert main(*toy, "seed=0").code == 0
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    assert main(*toy, "seed=1").code == 0
+    found = {}
+    for folder in (tmp_path / "runs" / "quadratic" / "bome").iterdir():
+        summary = json.loads((folder / "summary.json").read_text())
+        found[summary["seed"]] = summary["replayed"]
+    assert found[0]["captured"] > 0
+    assert found[0]["refused"] == {}
+    assert found[1]["captured"] == 0
+    assert REFUSAL in found[1]["refused"]

@@ -92,6 +92,9 @@ class Answering(Protocol):
     def begin_step(self, lane: int) -> None:
         """This lane begins a step."""
 
+    def told(self) -> dict[str, Any] | None:
+        """What `replayed.Replays.told` says; None where no answer is replayed."""
+
     def __call__(self, work: Work, asked: Sequence[Any]) -> Sequence[Any]: ...
 
 
@@ -103,6 +106,9 @@ class ByCode(NamedTuple):
 
     def begin_step(self, lane: int) -> None:
         """Nothing is kept from step to step."""
+
+    def told(self) -> None:
+        """No answer is replayed."""
 
     def __call__(self, work: Work, asked: Sequence[Any]) -> Sequence[Any]:
         return work(self.task, asked)

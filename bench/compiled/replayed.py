@@ -32,6 +32,8 @@ ANSWERS = 200  # forms of values and gradients that are kept
 KEPT = 8  # forms of linearisations, which keep the memory that their products go through
 HELD = 40  # linearisations of one form whose products a method may ask for at the same time
 HELD_BYTES = 2**31  # of what these have copies of, such as all the data
+OTHER_BITS = "other bits than the code's"  # why a capture is not used
+REASON = 120  # characters that are kept of what CUDA or torch says
 SIMPLE = (bool, int, float, str, type(None))
 
 Make = Callable[[Callable[[], Any]], Any]  # see `Replays.make`
@@ -149,7 +151,12 @@ class Replays:
         self.free: dict[Hashable, list[Linearised]] = {}
         self.held: Counter[Hashable] = Counter()  # all linearisations of a form, lent or free
         self.refused: set[Hashable] = set()
-        self.made, self.wall, self.cpu = 0, 0.0, 0.0
+        self.reasons: Counter[str] = Counter()  # why tries gave no capture
+        self.tries, self.wall, self.cpu = 0, 0.0, 0.0
+
+    def told(self) -> dict[str, Any]:
+        """How many captures were made, and how many tries gave none, by the reason."""
+        return {"captured": self.tries - self.reasons.total(), "refused": dict(self.reasons)}
 
     def answer(
         self, kind: Hashable, asked: Any, work: Callable[[Any], list[Tensor]]
@@ -206,7 +213,7 @@ class Replays:
             self.first.clear()
         self.asked[form] += 1
         again = self.step > self.first.setdefault(form, self.step)
-        due = again and self.asked[form] > self.often and self.made < MOST
+        due = again and self.asked[form] > self.often and self.tries < MOST
         return due and form not in self.refused
 
     def make(self, work: Callable[[], Any]) -> Any:
@@ -214,15 +221,19 @@ class Replays:
         torch.cuda.synchronize()  # what the steps have asked for is their time
         outer, begin = self.wall, time.perf_counter()
         outer_cpu, begin_cpu = self.cpu, time.process_time()
-        self.made += 1
+        self.tries += 1
+        reason = OTHER_BITS
         try:
-            return work()
-        except (CannotCompile, RuntimeError):
+            found = work()
+        except (CannotCompile, RuntimeError) as error:
             torch.cuda.synchronize()  # raises if the device is lost: CUDA's refusals look the same
-            return None
+            found, reason = None, " ".join(str(error).split())[:REASON]
         finally:  # one within another is part of its time
             self.wall = outer + time.perf_counter() - begin
             self.cpu = outer_cpu + time.process_time() - begin_cpu
+        if found is None:
+            self.reasons[reason] += 1
+        return found
 
 
 def most_held(question: Question) -> int:
@@ -353,6 +364,10 @@ class Replayed:
     @property
     def seconds(self) -> float:
         return self.replays.wall
+
+    def told(self) -> dict[str, Any]:
+        """See `Replays.told`."""
+        return self.replays.told()
 
     def __call__(self, s: Standing, many: int) -> Taken:
         before = self.replays.wall, self.replays.cpu

@@ -30,6 +30,10 @@ class LaneReplays:
         """Seconds, and those of the CPU, that captures took."""
         return self.replays.wall, self.replays.cpu
 
+    def told(self) -> dict[str, Any]:
+        """See `Replays.told`."""
+        return self.replays.told()
+
     def begin_step(self, lane: int) -> None:
         """This lane begins a step; the first one's steps are counted."""
         self.replays.step += lane == 0

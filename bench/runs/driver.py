@@ -45,6 +45,10 @@ class Steps(Protocol):
     def compile_seconds(self) -> float:
         """Seconds spent on recording and compiling so far; a run's clock does not count them."""
 
+    @property
+    def replayed(self) -> dict[str, Any] | None:
+        """What `Replays.told` says; None where no answers are replayed."""
+
     def __call__(self, standings: dict[int, Standing], many: int) -> TakenTogether:
         """Take `many` steps of each run that still goes on, given by its number and standing."""
 
@@ -61,6 +65,10 @@ class OneByOne:
     @property
     def compile_seconds(self) -> float:
         return self.compiled.seconds if self.compiled else 0.0
+
+    @property
+    def replayed(self) -> dict[str, Any] | None:
+        return self.compiled.told() if self.compiled else None
 
     def __call__(self, standings: dict[int, Standing], many: int) -> TakenTogether:
         return self.take(standings, many)
@@ -211,7 +219,7 @@ def drive(
     def end_run(k: int, end: Standing | Diverged) -> None:
         recording = going.pop(k)
         try:
-            summary = recording.end(end, steps.compile_seconds)
+            summary = recording.end(end, steps.compile_seconds, steps.replayed)
         except Exception as error:
             if not fail(recording, error):
                 raise

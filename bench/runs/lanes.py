@@ -49,6 +49,11 @@ class Shrinking:
         """Seconds spent on recording and compiling so far."""
         return self.before + self.side.off[0]
 
+    @property
+    def replayed(self) -> dict[str, Any] | None:
+        """What the answers of the lanes that still go on say; see `driver.Steps`."""
+        return self.side.answer.told() if isinstance(self.side, Joined) else None
+
     def __call__(self, standings: dict[int, Standing], many: int) -> TakenTogether:
         if len(standings) <= len(self.inside) // 2:
             self.before += self.side.off[0]

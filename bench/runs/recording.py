@@ -118,8 +118,16 @@ class Recording:
         """The least that a fixed piece of work took, before the run and now; None if not timed."""
         return None if self.pace is None else min(self.pace, machine.pace())
 
-    def end(self, end: Standing | Diverged, compile_seconds: float) -> dict[str, Any]:
-        """Write the files with which the run ends; gives its summary."""
+    def end(
+        self,
+        end: Standing | Diverged,
+        compile_seconds: float,
+        replayed: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write the files with which the run ends; gives its summary.
+
+        compile_seconds, replayed: see `driver.Steps`.
+        """
         run, task = self.run, self.run.task
         diverged = isinstance(end, Diverged)
         if not isinstance(end, Diverged):
@@ -147,6 +155,8 @@ class Recording:
         }
         if environment.get("compile"):
             summary["compile_seconds"] = compile_seconds
+        if replayed is not None:
+            summary["replayed"] = replayed
         if shares_time(environment):
             summary["amortised"] = True
         seen = None if isinstance(end, Diverged) else view(task, end)

@@ -70,6 +70,16 @@ def is_memory(value: Any) -> bool:
     return is_finite_table(value) and "process" in value
 
 
+def is_replayed(value: Any) -> bool:
+    """Whether a value is the number of a run's captures, and of those that were refused by why."""
+    return (
+        isinstance(value, dict)
+        and is_count(value.get("captured"))
+        and isinstance(value.get("refused"), dict)
+        and all(map(is_count, value["refused"].values()))
+    )
+
+
 def is_commit(value: Any) -> bool:
     return value is None or (
         isinstance(value, dict)
@@ -123,6 +133,7 @@ SUMMARY: dict[str, Fits] = {
     "process": is_number_table,
     "amortised": is_flag,
     "compile_seconds": is_finite,
+    "replayed": is_replayed,
 }
 STATUS: dict[str, Fits] = {"status": is_text, "reason": is_text}
 ENVIRONMENT: dict[str, Fits] = {

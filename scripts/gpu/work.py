@@ -212,7 +212,7 @@ def plain_steps(task: Task, algorithm: Algorithm, s: Standing) -> Standing:
 
 def replays(task: Task, algorithm: Algorithm, start: Standing, end: Standing) -> dict[str, Any]:
     """Whether replayed steps from `start` come to `end`, to the last bit and with its counts, and
-    how many forms were captured and refused for it.
+    how many forms were captured and refused for it, and why.
 
     "same" is None where plain steps do not come to the same bits twice either, as cuSPARSE's need
     not.
@@ -224,7 +224,8 @@ def replays(task: Task, algorithm: Algorithm, start: Standing, end: Standing) ->
         same = None
     made = take.replays
     captured = len(made.captured) + made.held.total()
-    return {"same": same, "captured": captured, "refused": len(made.refused)}
+    why = dict(made.reasons)
+    return {"same": same, "captured": captured, "refused": len(made.refused), "why": why}
 
 
 def are_same(a: Standing, b: Standing) -> bool:
