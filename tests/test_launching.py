@@ -374,6 +374,19 @@ def test_what_changed_is_added_to_the_first_environment(capsys: Any) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_a_run_that_goes_on_with_other_code_names_the_files(capsys: Any) -> None:
+    before = {"source": {"files": {"a/mine.py": "1", "a/b.py": "2"}}}
+    after = {"source": {"files": {"a/mine.py": "3", "a/b.py": "2"}}}
+    driver.continue_environment(F, before, after, 9)
+    said = capsys.readouterr().err.splitlines()[1]
+    assert said == (
+        "bench: r/t/a/f: its steps up to 9 are of other code, as these have changed since: "
+        "a/mine.py; run.force=true makes them anew"
+    )
+    driver.continue_environment(F, {"source": None}, after, 9)
+    assert "other code" not in capsys.readouterr().err
+
+
 def opened(config: Config, **changed: Any) -> OpenRun:
     run = folder(config)
     return opening.build_run(config, run, torch.device("cpu"), {})._replace(**changed)

@@ -32,6 +32,7 @@ from bench.core.task import Context, Task
 from bench.core.work import Goal, work_to_goal
 from bench.reproduce import league_commands
 from bench.reproduce.league import (
+    digests,
     entries,
     page,
     phrases,
@@ -265,8 +266,8 @@ def test_a_task_may_have_sizes_of_minibatches_of_its_own(league: League) -> None
     assert "batch" not in found.space
     assert rules.configured(found, 0, {})["algorithm"]["batch"] is None
     assert "batch" in rules.entrant(own, "tiny", "hard", "soba").space
-    before = rules.rules_of(rules.entrant(noisy, "tiny", "easy", "soba"))
-    assert rules.rules_of(found) != before
+    before = digests.rules_of(rules.entrant(noisy, "tiny", "easy", "soba"))
+    assert digests.rules_of(found) != before
 
 
 @pytest.mark.parametrize(
@@ -298,8 +299,8 @@ def test_the_digest_of_the_rules_is_of_all_that_decides(
 ) -> None:
     about = league.track.tasks["easy"].model_copy(update=of_the_task)
     track = league.track.model_copy(update={**of_the_track, "tasks": {"easy": about}})
-    before = rules.rules_of(league.entrant("easy", "soba"))
-    assert (rules.rules_of(rules.entrant(track, "tiny", "easy", "soba")) != before) == other
+    before = digests.rules_of(league.entrant("easy", "soba"))
+    assert (digests.rules_of(rules.entrant(track, "tiny", "easy", "soba")) != before) == other
 
 
 def test_the_digest_of_the_rules_is_of_how_a_lower_level_is_solved(league: League) -> None:
@@ -310,7 +311,7 @@ def test_the_digest_of_the_rules_is_of_how_a_lower_level_is_solved(league: Leagu
     for way in ways:
         about = league.track.tasks["easy"].model_copy(update={"solved": rules.Solved(**way)})
         track = league.track.model_copy(update={"tasks": {"easy": about}})
-        found.add(rules.rules_of(rules.entrant(track, "tiny", "easy", "soba")))
+        found.add(digests.rules_of(rules.entrant(track, "tiny", "easy", "soba")))
     assert len(found) == len(ways)
 
 
@@ -576,8 +577,8 @@ def test_a_methods_code_is_that_of_its_package_wherever_its_files_are(
 
     def digest(**used: str) -> str:
         files = {file.replace("_", "/"): content for file, content in used.items()}
-        monkeypatch.setattr(rules, "source", lambda config: {"files": files})
-        return rules.method_digest(found)
+        monkeypatch.setattr(digests, "source", lambda config: {"files": files})
+        return digests.method_digest(found)
 
     before = digest(guest_a="1", guest_b="2", bench_core="3")
     assert digest(guest_c="1", guest_b="2", bench_core="4", tasks_a="5") == before
@@ -787,11 +788,11 @@ def test_methods_that_are_composed_together_have_the_digests_that_they_have_alon
 ) -> None:
     """Those of which there is none, or which have no search space, have no digest."""
     names = ["soba", "bome", "guest_well", "guest_silent", "nobody"]
-    found = rules.method_digests(entered.track, "tiny", names)
-    alone = {name: rules.method_digest(entered.entrant("easy", name)) for name in names[:3]}
+    found = digests.method_digests(entered.track, "tiny", names)
+    alone = {name: digests.method_digest(entered.entrant("easy", name)) for name in names[:3]}
     assert found == alone
     monkeypatch.setattr(soba, "version", 99, raising=False)
-    changed = rules.method_digests(entered.track, "tiny", names)
+    changed = digests.method_digests(entered.track, "tiny", names)
     assert {name for name in found if changed[name] != found[name]} == {"soba"}
 
 
@@ -799,7 +800,7 @@ def test_a_yaml_that_cannot_be_composed_is_told_in_one_line(league: League, gues
     file = guests / "league_guest/conf/algorithm/guest_torn.yaml"
     file.write_text("defaults: [/nowhere: none]\n")
     with pytest.raises(BadSetting, match=r"nowhere") as refused:
-        rules.method_digests(league.track, "tiny", ["guest_torn"])
+        digests.method_digests(league.track, "tiny", ["guest_torn"])
     file.unlink()
     assert "\n" not in str(refused.value)
 
@@ -851,14 +852,32 @@ def test_the_digest_of_a_method_is_of_its_code_settings_and_space(
     league: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = league.entrant("easy", "soba")
-    digest = rules.method_digest(found)
-    assert rules.method_digest(league.entrant("hard", "soba")) == digest
+    digest = digests.method_digest(found)
+    assert digests.method_digest(league.entrant("hard", "soba")) == digest
     for key, value in (("inner_lr", 0.123), ("tuning.outer_lr.log", [0.5, 1.0])):
         changed = found.configuration.copy()
         OmegaConf.update(changed, f"algorithm.{key}", value)
-        assert rules.method_digest(found._replace(configuration=changed)) != digest
+        assert digests.method_digest(found._replace(configuration=changed)) != digest
     monkeypatch.setattr(soba, "version", 99, raising=False)
-    assert rules.method_digest(found) != digest
+    assert digests.method_digest(found) != digest
+
+
+def test_a_method_that_no_track_lists_is_another_when_its_file_has_changed(
+    league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has written it into the repository, and need not have given it a version."""
+    listed = league.entrant("easy", "soba")
+    own = listed._replace(track=listed.track.model_copy(update={"methods": ["itd"]}))
+
+    def found(entered: Entrant, **used: str) -> str:
+        files = {file.replace("_", "/"): content for file, content in used.items()}
+        monkeypatch.setattr(digests, "source", lambda config: {"files": files})
+        return digests.method_digest(entered)
+
+    assert found(listed, algorithms_a="1") == found(listed, algorithms_a="2")
+    before = found(own, algorithms_a="1", bench_core="1")
+    assert found(own, algorithms_a="1", bench_core="2") == before
+    assert found(own, algorithms_a="2", bench_core="1") != before
 
 
 def test_own_entries_are_of_todays_methods_and_rules(tmp_path: Path) -> None:
@@ -1344,10 +1363,10 @@ def test_the_code_of_a_packages_task_decides_its_rules_and_runs(
         return marks[-1] if config["task"] else None
 
     def both() -> tuple[str, str]:
-        return rules.rules_of(soba), trials.case_of(soba, goal, 0, {}).key
+        return digests.rules_of(soba), trials.case_of(soba, goal, 0, {}).key
 
     own = both()
-    monkeypatch.setattr(rules, "outside_code", outside)
+    monkeypatch.setattr(digests, "outside_code", outside)
     first = both()
     marks.append("b")
     second = both()

@@ -31,7 +31,7 @@ from bench.runs.machine import OF_DEVICE
 from bench.runs.name import meaning_of
 from bench.runs.opening import OpenRun
 from bench.runs.recording import Recording, close
-from bench.runs.source import outside_versions, source
+from bench.runs.source import differing_files, outside_versions, source
 
 if TYPE_CHECKING:
     from bench.compiled.replayed import Replayed
@@ -161,6 +161,13 @@ def continue_environment(
     if changed:
         names = ", ".join(changed)
         print(f"bench: {folder.path} goes on under another {names}; noted there", file=sys.stderr)
+    files = [(each.get("source") or {}).get("files") for each in (first, environment)]
+    if all(files) and (edited := differing_files(*files)):
+        print(
+            f"bench: {folder.path}: its steps up to {step} are of other code, as these have "
+            f"changed since: {', '.join(edited)}; run.force=true makes them anew",
+            file=sys.stderr,
+        )
     return {**first, "continued": [*old.get("continued", []), {"step": step, "changed": changed}]}
 
 

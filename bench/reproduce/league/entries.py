@@ -11,12 +11,8 @@ from pydantic import ValidationError
 
 from bench import about
 from bench.core.settings import BadSetting
-from bench.reproduce.league.rules import (
-    Entrant,
-    Track,
-    method_digest,
-    method_digests,
-)
+from bench.reproduce.league.digests import method_digest, method_digests
+from bench.reproduce.league.rules import Entrant, Track
 from bench.reproduce.league.space import first_line
 from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
 from bench.reproduce.league.trials import Progress, Row, Status, cases
@@ -59,7 +55,7 @@ class TaskEntry(StrictModel):
 class Entry(StrictModel):
     """A method's entry in a track.
 
-    digest: of the method as it was entered (rules.method_digest). package: the one that it is from;
+    digest: of the method as it was entered, as in `digests`. package: the one that it is from;
     None: this suite. first_order: it promises to take no second derivative. command: makes the
     entry again. made, commit, torch: when and with what the record was written. processor: of its
     runs, now or earlier: several where tasks were entered later.

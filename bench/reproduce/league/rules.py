@@ -5,17 +5,14 @@ method's yaml says under `tuning` what is searched. Nothing else decides a run o
 """
 
 import json
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cache
-from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,11 +20,11 @@ from pydantic import Field, ValidationError
 
 from bench.core import exact
 from bench.core.algorithm import Algorithm
-from bench.core.packages import PACKAGES, package_of
+from bench.core.packages import package_of
 from bench.core.resolvers import refusal
 from bench.core.settings import BadSetting, check_settings
 from bench.core.task import Task
-from bench.core.work import FOURFOLD, HELD, LEAST, Unit
+from bench.core.work import Unit
 from bench.reproduce.league.space import (
     Chosen,
     Logarithmic,
@@ -35,15 +32,12 @@ from bench.reproduce.league.space import (
     Space,
     Steps,
     bounded,
-    dumped,
     first_line,
     read_space,
     value_at,
 )
 from bench.reproduce.schema import StrictModel
-from bench.runs.name import describe_node, hash_of
-from bench.runs.source import source, targets_of
-from bench.solving.methods import GROUP, UNREADABLE, composed
+from bench.solving.methods import UNREADABLE
 
 TRIED = 1000  # the first seed of the trials; those that are scored are 0, 1, ...
 # of a task in a track, and of its file of rows
@@ -298,102 +292,3 @@ def trial_settings(entered: Entrant, number: int) -> dict[str, Scalar]:
         if isinstance(part, Chosen) and part.at_most is not None:
             found[name] = value_at(bounded(part, found[part.at_most]), shares[name], units)
     return found
-
-
-def method_digest(entered: Entrant) -> str:
-    """A digest of all that decides an entry beside the rules: the method's settings, its code, and
-    what is searched."""
-    node: Any = OmegaConf.to_container(entered.configuration.algorithm, resolve=False)
-    space = read_space(entered.method, node)
-    algorithm = configured(entered, TRIED, {})["algorithm"]
-    meaning = {
-        **describe_method(algorithm),
-        "space": {key: dumped(part) for key, part in space.items()},
-    }
-    text = json.dumps(meaning, sort_keys=True, default=str)
-    return blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def describe_method(algorithm: dict[str, Any]) -> dict[str, Any]:
-    """What a method with these checked settings is, as digests have it: its settings, and its code.
-
-    The functions of this suite have versions that say when their code has changed. Those of other
-    packages need not have any, and so the content of each of their files is looked at.
-    """
-    code = outside_code({"task": {}, "algorithm": algorithm})
-    return {"algorithm": describe_node(algorithm), **({"code": code} if code else {})}
-
-
-def describe_task(task: dict[str, Any]) -> dict[str, Any]:
-    """What a task with these checked settings is, as `describe_method` does it of a method."""
-    code = outside_code({"task": task, "algorithm": {}})
-    return {"task": describe_node(task), **({"task_code": code} if code else {})}
-
-
-def outside_code(config: dict[str, Any]) -> str | None:
-    """A digest of the files of other packages that a task and a method use; None: they use none."""
-    if all(package_of(target) is None for target in targets_of(config)):
-        return None
-    used = source(config)["files"]
-    outside = [digest for file, digest in used.items() if file.split("/")[0] not in PACKAGES]
-    return hash_of({"files": sorted(outside)})
-
-
-def method_digests(track: Track, name: str, methods: Collection[str]) -> dict[str, str]:
-    """The digests of those of these methods that there are, and whose settings are not refused.
-
-    They are composed together, because Hydra takes a tenth of a second for each time it is asked.
-    Raises BadSetting if the track's task or a method's yaml cannot be composed.
-    """
-    task = next(iter(track.tasks))
-    with initialize_config_module("conf", version_base="1.3"):
-        there = GlobalHydra.instance().config_loader().get_group_options(GROUP)
-    try:
-        nodes = composed([method for method in there if method in methods])
-    except HydraException as error:
-        raise BadSetting(" ".join(str(error).split())) from None
-    alone, found = compose_on(track, task, None), dict[str, str]()
-    for method, node in nodes.items():
-        both = alone.copy()
-        both.algorithm = node
-        with suppress(BadSetting):
-            found[method] = method_digest(entrant_of(both, track, name, task, method))
-    return found
-
-
-def rules_of(entered: Entrant) -> str:
-    """A digest of all that decides what is asked of any method on this task.
-
-    A record whose digest is another one was made by other rules.
-    """
-    track = entered.track
-    about = track.tasks[entered.task]
-    task = configured(entered, TRIED, {})["task"]
-    meaning = {
-        **describe_task(task),
-        "metric": about.metric,
-        "target": [about.within, about.reference.model_dump()],
-        "steps": about.steps.model_dump(),
-        "limit": [track.unit, track.limit_of(entered.task), track.cpu_seconds],
-        "batches": track.batches_of(entered.task),
-        "dtype": about.dtype,
-        "trials": track.trials,
-        "seeds": track.seeds,
-    }
-    if track.by == "value" or about.higher:
-        meaning["higher"] = about.higher
-    if track.by == "work":  # in the others nothing has to be reached
-        meaning["lasts"] = [HELD, LEAST]
-    if track.tuning_seeds != 1:  # records were made before it was part of the digest
-        meaning["tuning_seeds"] = track.tuning_seeds
-    if about.solved is not None:  # records were made before it was part of the digest
-        scaled = [exact.PROBES] if about.solved.scaled else []
-        meaning["solved"] = [about.solved.tolerance, exact.MOST, *scaled]
-        if FOURFOLD != 4.0:  # records were made before it was part of the digest
-            meaning["fourfold"] = FOURFOLD
-        if about.solved.pairs != 10:  # records were made before it was part of the digest
-            meaning["pairs"] = about.solved.pairs
-    if track.memory_gb != MEMORY_GB:  # records were made before it was part of the digest
-        meaning["memory_gb"] = track.memory_gb
-    text = json.dumps(meaning, sort_keys=True, default=str)
-    return blake2b(text.encode(), digest_size=6).hexdigest()

@@ -17,6 +17,7 @@ from threading import Thread
 
 from bench.core.algorithm import Algorithm
 from bench.core.settings import BadSetting, build
+from bench.reproduce.league.digests import method_digest, rules_of
 from bench.reproduce.league.entries import (
     Entry,
     RunCount,
@@ -37,8 +38,6 @@ from bench.reproduce.league.rules import (
     Track,
     configured,
     entrant,
-    method_digest,
-    rules_of,
 )
 from bench.reproduce.league.targets import Targets, command_of
 from bench.reproduce.league.trials import (

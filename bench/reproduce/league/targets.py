@@ -14,6 +14,7 @@ from bench.core.loop import Diverged, ignore, run
 from bench.core.settings import BadSetting, build, unknown_setting
 from bench.core.task import Context, Task
 from bench.core.work import Goal
+from bench.reproduce.league.digests import rules_of
 from bench.reproduce.league.rules import (
     Entrant,
     Reference,
@@ -22,7 +23,6 @@ from bench.reproduce.league.rules import (
     configured,
     entrant,
     own_tracks,
-    rules_of,
 )
 from bench.reproduce.league.space import first_line
 from bench.reproduce.places import RESULTS, readable

@@ -15,14 +15,12 @@ from typing import Literal, NamedTuple
 
 from bench.core.settings import BadSetting, build
 from bench.core.work import Ended, Goal, Limit, work_to_goal
+from bench.reproduce.league.digests import describe_method, describe_task, method_digest
 from bench.reproduce.league.rules import (
     Entrant,
     Track,
     configured,
-    describe_method,
-    describe_task,
     entrant,
-    method_digest,
     read_track,
     trial_settings,
 )
@@ -131,7 +129,7 @@ class Progress(NamedTuple):
 class Work(NamedTuple):
     """What a process needs to know to make a method's runs on a task.
 
-    digest: of the method as the command has it (rules.method_digest). file: where rows go.
+    digest: of the method as the command has it (digests.method_digest). file: where rows go.
     """
 
     track: str
@@ -151,7 +149,7 @@ def case_of(entered: Entrant, targets: TaskTargets, seed: int, settings: dict[st
         "rules": targets.rules,
         "target": targets.seeds[str(seed)].model_dump(),
         **describe_task(config["task"]),
-        **describe_method(config["algorithm"]),
+        **describe_method(entered, config["algorithm"]),
         "seed": seed,
     }
     return Case(hash_of(meaning), seed, settings)
