@@ -1,11 +1,14 @@
 """Send to Weights & Biases what it lacks of runs with `logger=wandb`.
 
-    WANDB_API_KEY=... python scripts/wandb_sync.py [RUNS]
+    WANDB_API_KEY=... uv run python scripts/wandb_sync.py [RUNS] [--all --project P]
 
 These runs were offline, or were killed, or their host fell silent. The script sends those rows
 of the run folder that the host does not have, and the summary, then asks the host whether it has
 all, and only then marks the run as sent. `wandb sync` would append every row that it finds in W&B's
 own files, also to those that the host has already. A run that was online is asked for once.
+
+With --all finished runs are sent too that were made without W&B; the host is asked for these each
+time.
 
 The exit code is 0, 1 if a run was not sent, and 2 where something is refused.
 """
@@ -30,15 +33,26 @@ LIMIT = 300.0  # seconds to wait for the host, for each run
 CODES = {"interrupted": INTERRUPTED, "preempted": PUT_OFF}
 
 
-def has_unsent(folder: RunFolder) -> bool:
-    """Whether W&B may lack something of a run: some part is not marked as sent."""
-    return not all(map(is_sent, all_parts(folder.path)))
+def has_unsent(folder: RunFolder, everything: bool) -> bool:
+    """Whether W&B may lack something of a run: some part is not marked as sent.
+
+    everything: runs that were made without W&B count too, if they have ended.
+    """
+    parts = all_parts(folder.path)
+    if everything and not parts:
+        return folder.summary_file.is_file()
+    return not all(map(is_sent, parts))
 
 
-def shown_under(config: dict[str, Any]) -> Shown:
-    """What W&B shows a run under, by the run's configuration; raises BadSetting."""
+def shown_under(config: dict[str, Any], otherwise: Shown | None) -> Shown:
+    """What W&B shows a run under, by the run's configuration.
+
+    otherwise: for a run whose configuration does not say so. Raises BadSetting if it is None then.
+    """
     node = config["logger"]
     if not isinstance(node, dict) or not is_wandb(node):
+        if otherwise is not None:
+            return otherwise
         raise BadSetting(
             "its last process had another logger, so that config.yaml names no project; "
             "`wandb sync FOLDER/wandb/offline-run-*` sends what is offline"
@@ -63,14 +77,14 @@ def ending(folder: RunFolder) -> tuple[dict[str, Any], int]:
     return {"status": status, "reason": left["reason"]}, CODES.get(status, FAILED)
 
 
-def send(library: Any, folder: RunFolder) -> bool:
+def send(library: Any, folder: RunFolder, otherwise: Shown | None = None) -> bool:
     """Send what W&B lacks of a run, which nobody makes now; whether there was anything.
 
-    Raises BadSetting, the errors of W&B, and RuntimeError if the host does not have it afterwards:
-    W&B raises nothing where a host that took the run refuses its rows.
+    otherwise: see `shown_under`. Raises BadSetting, the errors of W&B, and RuntimeError if the host
+    does not have it afterwards: W&B raises nothing where a host that took the run refuses its rows.
     """
     config = folder.config({"logger", "seed"})
-    shown = shown_under(config)
+    shown = shown_under(config, otherwise)
     environment = folder.environment()
     older = (folder.summary() or {}).get("metric", "")  # than the environment's entry
     metric = environment.get("metric", older)
@@ -98,11 +112,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     where = os.environ.get("BENCH_RUNS", "runs")
     parser.add_argument("runs", nargs="?", default=where, help="the folder of runs (default: runs)")
-    root = Path(parser.parse_args().runs)
+    parser.add_argument(
+        "--all", action="store_true", help="also finished runs that were made without W&B"
+    )
+    parser.add_argument("--project", default="bilevel-bench", help="where these go")
+    parser.add_argument("--entity", help="whose that project is (default: the key's)")
+    parser.add_argument("--group", help="of these runs (default: the task of each)")
+    given = parser.parse_args()
+    otherwise = Shown(given.project, given.entity, given.group, (), {}) if given.all else None
+    root = Path(given.runs)
     if not root.is_dir():
         print(f"wandb_sync: {root} is not there: write wandb_sync.py RUNS", file=sys.stderr)
         return 2
-    waiting = [folder for folder in folders_below(root.resolve()) if has_unsent(folder)]
+    waiting = [folder for folder in folders_below(root.resolve()) if has_unsent(folder, given.all)]
     if not waiting:
         print(f"wandb_sync: nothing to send below {root}")
         return 0
@@ -126,7 +148,7 @@ def main() -> int:
         try:
             folder = folder_of(str(found.root), found.name)  # refuses links
             with folder.lock():
-                news = send(library, folder)
+                news = send(library, folder, otherwise)
                 for part in all_parts(folder.path):
                     mark_sent(part)
             print(f"{folder.path}: {'sent' if news else 'W&B had all'}")

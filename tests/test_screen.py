@@ -180,8 +180,36 @@ def test_whether_a_host_answers(
         return SimpleNamespace(close=lambda: asked.append("closed"))
 
     monkeypatch.setattr(loggers.socket, "create_connection", connect)
+    for variable in ("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
     assert answers(url) is there
     assert asked == [(place, 2.0), *(["closed"] if there else [])]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "none", "place"),
+    [
+        ("http://proxy.example:3128", "", ("proxy.example", 3128)),
+        ("proxy.example:3128", "", ("proxy.example", 3128)),
+        ("http://proxy.example:3128", "a.example", ("a.example", 443)),
+    ],
+)
+def test_a_host_behind_a_proxy_is_asked_for_by_it(
+    proxy: str, none: str, place: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def connect(where: tuple[str, int], timeout: float) -> Any:
+        asked.append(where)
+        return SimpleNamespace(close=list)
+
+    monkeypatch.setattr(loggers.socket, "create_connection", connect)
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.delenv("https_proxy", raising=False)
+    monkeypatch.setenv("NO_PROXY", none)
+    monkeypatch.setenv("no_proxy", none)
+    assert answers("https://a.example")
+    assert asked == [place]
 
 
 class Library:
@@ -570,7 +598,8 @@ def test_offline_it_says_where_the_files_are(
     logger = loggers.wandb(about, mode="offline")
     (folders[0] / "wandb" / "offline-run-1-k").mkdir(parents=True)
     logger.close(0)
-    how = f"WANDB_API_KEY=... python scripts/wandb_sync.py '{tmp_path / 'my runs'}' sends them\n"
+    script = "WANDB_API_KEY=... uv run python scripts/wandb_sync.py"
+    how = f"{script} '{tmp_path / 'my runs'}' sends them\n"
     said = capsys.readouterr().err
     assert said == f"bench: W&B is offline: its files are in {folders[0]}/wandb; {how}"
     loggers.wandb(about._replace(alone=False), mode="offline").close(0)
@@ -581,6 +610,16 @@ def test_offline_it_says_where_the_files_are(
         (folder / "wandb" / "offline-run-2").mkdir(parents=True, exist_ok=True)
     loggers.tell_offline(folders)
     assert "its files are in 2 run folders, in wandb/" in capsys.readouterr().err
+    loggers.tell_unknown([*folders, tmp_path / "my runs" / "t" / "a" / "not made"])
+    assert capsys.readouterr().err == ""
+    local = [tmp_path / "my runs" / "t" / "a" / key for key in "mn"]
+    for folder in local:
+        folder.mkdir()
+        (folder / "summary.json").touch()
+    loggers.tell_unknown([*folders, *local])
+    said = capsys.readouterr().err
+    assert said.startswith("bench: W&B has nothing of 2 of these runs, which ended without it; ")
+    assert said.endswith(f"wandb_sync.py '{tmp_path / 'my runs'}' --all --project=... sends them\n")
 
 
 def test_labels_are_for_wandb_and_what_is_set_wins() -> None:

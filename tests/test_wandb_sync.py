@@ -1,5 +1,6 @@
 """What scripts/wandb_sync.py sends of runs, to a stand-in for W&B and its host."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -91,8 +92,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 def sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Call:
-    def call(root: Path = tmp_path / "runs") -> Sync:
-        monkeypatch.setattr(sys, "argv", ["wandb_sync.py", str(root)])
+    def call(root: Path = tmp_path / "runs", *more: str) -> Sync:
+        monkeypatch.setattr(sys, "argv", ["wandb_sync.py", str(root), *more])
         capsys.readouterr()
         code = wandb_sync.main()
         said = capsys.readouterr()
@@ -156,6 +157,22 @@ def test_an_offline_run_is_sent_once(tmp_path: Path, host: Host, sync: Call) -> 
     assert sync() == (0, [f"wandb_sync: nothing to send below {root}"], [])
     assert len(host.begun) == many
     loggers.tell_offline([folder.path])  # nothing is waiting
+
+
+def test_runs_that_were_made_without_wandb_are_sent_if_all_are_asked_for(
+    tmp_path: Path, host: Host, sync: Call
+) -> None:
+    folder = make(tmp_path, logger={"_target_": "bench.runs.loggers.local"})
+    shutil.rmtree(folder.path / "wandb")
+    host.begun.clear()
+    root = tmp_path / "runs"
+    assert sync().out == [f"wandb_sync: nothing to send below {root}"]
+    found = sync(root, "--all", "--project", "mine", "--group", "g")
+    assert found.out == [f"{folder.path.resolve()}: sent"]
+    assert host.rows == {"key": [0, 5]}
+    (begun, _) = host.begun
+    assert (begun["project"], begun["group"]) == ("mine", "g")
+    assert sync(root, "--all", "--project", "mine").out == [f"{folder.path.resolve()}: W&B had all"]
 
 
 def test_a_run_that_went_on_has_each_row_once(tmp_path: Path, host: Host, sync: Call) -> None:

@@ -23,7 +23,7 @@ from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.terminal import err, out
 from bench.runs.folder import RunState
 from bench.runs.importing import import_torch
-from bench.runs.loggers import tell_offline
+from bench.runs.loggers import tell_offline, tell_unknown
 
 if TYPE_CHECKING:
     from bench.reproduce.records import Record
@@ -184,6 +184,7 @@ def make_runs(
             bar.update(task, total=choice.count(plan))
     if "logger=wandb" in extra:
         tell_offline([run.folder.path for run in chosen])
+        tell_unknown([run.folder.path for run in chosen if run.planned.name not in tried])
     return plan
 
 

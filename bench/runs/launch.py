@@ -33,6 +33,7 @@ from bench.runs.driver import OneByOne, drive, record_first_step
 from bench.runs.exit_codes import FAILED
 from bench.runs.folder import RunFolder, folder_of, reason_of
 from bench.runs.logger import Logger
+from bench.runs.loggers import is_wandb, tell_unknown
 from bench.runs.machine import OF_DEVICE
 from bench.runs.name import name
 from bench.runs.opening import open_run
@@ -165,6 +166,8 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
                     remark = "this run diverged (run.retry_failed=true tries it again)"
                 said = describe_change(config, folder) or f"nothing to do: {remark}"
                 show_end(folder.shown_summary() or summary, folder, said)
+                if is_wandb(config["logger"]):
+                    tell_unknown([folder.path])
             return exit_code(summary)
 
         return report_end

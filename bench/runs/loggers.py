@@ -157,12 +157,23 @@ def tell_offline(folders: Sequence[Path]) -> None:
     there = [folder for folder in folders if unsent_parts(folder)]
     if there:
         where = f"{there[0]}/wandb" if len(there) == 1 else f"{len(there)} run folders, in wandb/"
-        root = shlex.quote(str(there[0].parents[2]))
-        print(
-            f"bench: W&B is offline: its files are in {where}; WANDB_API_KEY=... "
-            f"python scripts/wandb_sync.py {root} sends them",
-            file=sys.stderr,
-        )
+        how = how_to_send(there[0])
+        print(f"bench: W&B is offline: its files are in {where}; {how}", file=sys.stderr)
+
+
+def tell_unknown(folders: Sequence[Path]) -> None:
+    """Print how many of these runs ended before and are not known to W&B, if any are."""
+    there = [f for f in folders if (f / "summary.json").is_file() and not all_parts(f)]
+    if there:
+        runs = "this run" if len(there) == 1 else f"{len(there)} of these runs"
+        how = how_to_send(there[0], " --all --project=...")
+        print(f"bench: W&B has nothing of {runs}, which ended without it; {how}", file=sys.stderr)
+
+
+def how_to_send(folder: Path, more: str = "") -> str:
+    """The command that sends the runs of a root to W&B. folder: of one of them. more: options."""
+    root = shlex.quote(str(folder.parents[2]))
+    return f"WANDB_API_KEY=... uv run python scripts/wandb_sync.py {root}{more} sends them"
 
 
 def set_labels(config: dict[str, Any], labels: Mapping[str, str], group: str | None) -> None:
@@ -267,6 +278,17 @@ def refuse_local_settings(place: Path) -> None:
             )
 
 
+def proxy_of(url: str) -> str | None:
+    """The proxy by which W&B reaches a host, as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say."""
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # slow to import
+
+    parts = urlsplit(url)
+    found = getproxies_environment().get(parts.scheme)
+    if not found or proxy_bypass_environment(parts.netloc):
+        return None
+    return found if "//" in found else f"http://{found}"
+
+
 def has_key(url: str) -> bool:
     """Whether W&B has a key for this host: in WANDB_API_KEY, or in ~/.netrc from `wandb login`."""
     if os.environ.get("WANDB_API_KEY"):
@@ -280,8 +302,11 @@ def has_key(url: str) -> bool:
 
 
 def answers(url: str, within: float = 2.0) -> bool:
-    """Whether the host of `url` accepts a connection; within: seconds, name look-up included."""
-    parts = urlsplit(url)
+    """Whether the host of `url`, or the proxy before it, accepts a connection.
+
+    within: seconds, name look-up included.
+    """
+    parts = urlsplit(proxy_of(url) or url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     reached = threading.Event()
 

@@ -21,7 +21,7 @@ from bench.runs.environment import cores
 from bench.runs.files import refuse_links, write_json, write_whole
 from bench.runs.folder import SWEEP_SUMMARY, RunFolder
 from bench.runs.launch import describe_change, earlier_end, place, resolve
-from bench.runs.loggers import set_labels, tell_offline
+from bench.runs.loggers import is_wandb, set_labels, tell_offline, tell_unknown
 from bench.runs.screen import summary_line
 from bench.sweeps.bundling import bundle_lanes, choose_lanes, take_apart
 from bench.sweeps.closing import Made, labels_of, print_closing, varied_settings
@@ -154,8 +154,19 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
         ]
         print_closing(made, folder)
         tell_offline([run.folder.path for run in runs if run.folder is not None])
+        tell_unknown(skipped_under_wandb(runs, outcomes))
         shutil.rmtree(notes, ignore_errors=True)
     return exit_code_of_sweep(outcomes)
+
+
+def skipped_under_wandb(runs: Sequence[SweepRun], outcomes: Sequence[Outcome]) -> list[Path]:
+    """The folders of runs that had ended before, where W&B is the logger."""
+    return [
+        run.folder.path
+        for run, outcome in zip(runs, outcomes, strict=True)
+        if outcome.status == "skipped" and run.folder and run.config
+        if is_wandb(run.config["logger"])
+    ]
 
 
 class Overall:
