@@ -342,7 +342,7 @@ TARGETS: dict[str, str] = {
     "task: {_target_: hydra_plugins.bilevel_bench.Sweep}": "only functions",
     "task: {_target_: tasks.data.catalogue.states, root: MARK}": "does not give a Task",
     "task: {_target_: bench.runs.loggers.local}": "does not give a Task",
-    "algorithm: {_target_: bench.sweeps.launchers.slurm}": "does not give a Algorithm",
+    "algorithm: {_target_: bench.sweeps.launchers.slurm}": "does not give an Algorithm",
     "algorithm: {outer: {_target_: tasks.toy.toy_minimax}}": "does not give a Descent",
     "algorithm: {outer: {_target_: bench.numerics.descent.Descent}}": "only functions",
     "logger: {_target_: tasks.toy.toy_minimax}": "does not give a Logger",
@@ -849,6 +849,7 @@ def test_a_partition_is_one_word_for_reproduce_too(reproduce: Main) -> None:
         (("--gpus", "1"), "write --launcher slurm with them"),
         (("--sbatch", "account=ABC"), "write --launcher slurm with them"),
         (("--partition", "gpu"), "write --launcher slurm with them"),
+        (("--minutes", "30"), "write --launcher slurm with them"),
     ],
 )
 def test_what_slurm_does_not_take_is_refused_for_reproduce_too(

@@ -467,7 +467,8 @@ def test_settings_are_tried_on_the_next_seed_as_long_as_they_come_there(
 
 def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -> None:
     found = entry_of(entered, "soba")
-    assert found.command == "reproduce league run --track tiny --method soba"
+    where = f"--tracks {league.folder}"
+    assert found.command == f"reproduce league run --track tiny --method soba {where}"
     for task, measured in found.tasks.items():
         assert len(measured.trials.status) == 4
         assert [run.seed for run in measured.runs] == [0, 1, 2, 3]

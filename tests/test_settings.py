@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from bench.runs.launch import resolve
 from tests.composed import composed
 
 HERE = "tasks.made_up"
-NAMED = {f"{HERE}.{name}" for name in ("Inner", "thing", "bare")}
+NAMED = {f"{HERE}.{name}" for name in ("Inner", "thing", "bare", "silent", "absent_here")}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ def bare(value=3) -> Thing:  # type: ignore[no-untyped-def]
     return Thing((value,))
 
 
+def silent():  # type: ignore[no-untyped-def]
+    return Thing(1.0)
+
+
 def _hidden() -> Thing:
     return Thing(())
 
@@ -71,7 +76,7 @@ def _hidden() -> Thing:
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of this project that has the functions above."""
     made = ModuleType(HERE)
-    for part in (Inner, thing, bare, _hidden):
+    for part in (Inner, thing, bare, silent, _hidden):
         monkeypatch.setattr(part, "__module__", HERE)
         setattr(made, part.__name__, part)
     made.number = 5  # type: ignore[attr-defined]
@@ -226,7 +231,7 @@ def test_nodes_that_are_refused() -> None:
         (whole | {"inner": node("Inner")}, "task.inner.size is not set: write task.inner.size=..."),
         (
             whole | {"inner": node("bare")},
-            f"task.inner._target_={HERE}.bare: does not give a Inner",
+            f"task.inner._target_={HERE}.bare: does not give an Inner",
         ),
         (
             whole | {"kind": INNER},
@@ -251,9 +256,26 @@ def test_nodes_that_are_refused() -> None:
 
 def test_what_a_target_must_give() -> None:
     assert refusal(node(inner=INNER, rate=0), Inner) == (
-        f"task._target_={HERE}.thing: does not give a Inner"
+        f"task._target_={HERE}.thing: does not give an Inner"
     )
     assert refusal(INNER, Thing, "a.b") == f"a.b._target_={HERE}.Inner: does not give a Thing"
+    assert refusal(node("silent"), Thing) == (
+        f"task._target_={HERE}.silent: does not give a Thing; write -> Thing behind its arguments"
+    )
+
+
+def test_a_function_that_a_file_names_and_that_is_not_there() -> None:
+    with pytest.raises(BadSetting, match=f"{HERE} has no function absent_here; write"):
+        locate(f"{HERE}.absent_here", "x")
+
+
+def test_functions_that_yaml_names_in_its_several_ways(tmp_path: Path) -> None:
+    lines = ["a.b.plain", "a.b.noted  # mine", "'a.b.quoted'", '"a.b.twice" # so', "c.d.other"]
+    for k, line in enumerate([*lines, "'a.b.open"]):
+        (tmp_path / f"{k}.yaml").write_text(f"_target_: {line}\nrate: 1\n")
+    (tmp_path / "note.yaml").write_text("# _target_: a.b.note\nname: {_target_: a.b.inner}\n")
+    names = {"plain", "noted", "quoted", "twice"}
+    assert module.named_below(tmp_path, ("a",)) == {f"a.b.{name}" for name in names}
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,10 @@ def check_settings(
     hints = hints_of(function)
     returns = function if inspect.isclass(function) else hints.get("return")
     if wants is not None and returns is not wants:
-        kind = getattr(wants, "__name__", wants)
-        raise BadSetting(f"{path}._target_={target}: does not give a {kind}")
+        kind = str(getattr(wants, "__name__", wants))
+        article = "an" if kind[0] in "AEIOU" else "a"
+        repair = "" if returns is not None else f"; write -> {kind} behind its arguments"
+        raise BadSetting(f"{path}._target_={target}: does not give {article} {kind}{repair}")
     values = {key: value for key, value in node.items() if key not in ("_target_", TUNING)}
     nested: dict[str, Any] = {}
     fields: dict[str, Any] = {}
@@ -247,7 +249,10 @@ def locate(target: Any, path: str) -> Callable[..., Any]:
     package = package_of(target)
     if package is not None:
         return import_outside(package, module_name, name, here)
-    function: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
+    module = importlib.import_module(module_name)
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is None:
+        raise BadSetting(f"{here}: {module_name} has no function {name}; write its name here")
     return function
 
 
@@ -292,9 +297,10 @@ def _named_in_conf(outside: tuple[Package, ...]) -> frozenset[str]:
 
 def named_below(conf: Path, packages: tuple[str, ...]) -> frozenset[str]:
     """The path of each function of these packages that a file below a folder names."""
-    named = re.compile(rf"^ *_target_: ((?:{'|'.join(packages)})[.][\w.]+) *$", re.M)
+    name = rf"(?:{'|'.join(packages)})[.][\w.]+"
+    named = re.compile(rf"^ *_target_: +([\"']?)({name})\1(?: +#.*)? *$", re.M)
     texts = [file.read_text(errors="replace") for file in conf.rglob("*.yaml")]
-    return frozenset(target for text in texts for target in named.findall(text))
+    return frozenset(target for text in texts for _, target in named.findall(text))
 
 
 def build(node: dict[str, Any], *given: Any) -> Any:

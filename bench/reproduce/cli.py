@@ -44,6 +44,7 @@ from bench.reproduce.standing import (
     read_records,
 )
 from bench.reproduce.terminal import err, out
+from bench.runs.files import write_whole
 from bench.search_path import find_clash, keep_children_out
 
 app = typer.Typer(
@@ -280,7 +281,7 @@ def findings(
         return
     for file, text in written.written_files(top, book, results, specs).items():
         if not check:
-            file.write_text(text)
+            write_whole(file, text)
             out.print(f"{file}")
         elif not file.is_file() or file.read_text() != text:
             raise BadSetting(f"{file}: it is not what the records say: write reproduce findings")

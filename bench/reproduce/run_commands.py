@@ -67,7 +67,9 @@ def run(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="runs at a time; default: as the cores allow")
     ] = None,
-    minutes: Annotated[int, typer.Option(min=1, help="time limit of a SLURM job")] = 240,
+    minutes: Annotated[
+        int | None, typer.Option(min=1, help="time limit of a SLURM job; default: 240")
+    ] = None,
     partition: Annotated[str | None, typer.Option(help="SLURM's partition")] = None,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of a SLURM job")] = 0,
     sbatch: Annotated[
@@ -126,10 +128,17 @@ def run(
     options = sbatch_options(sbatch or [])
     if launcher == LauncherName.slurm:
         start = slurm(
-            partition=partition, minutes=minutes, at_once=at_once or 64, gpus=gpus, options=options
+            partition=partition,
+            minutes=minutes or 240,
+            at_once=at_once or 64,
+            gpus=gpus,
+            options=options,
         )
-    elif partition or gpus or options:
-        raise BadSetting("--partition, --gpus, --sbatch: write --launcher slurm with them")
+    elif partition or gpus or options or minutes:
+        raise BadSetting(
+            "--partition, --gpus, --sbatch, --minutes: write --launcher slurm with them; "
+            "--hours stops runs here"
+        )
     else:
         start = local(workers=at_once)
     wanted = [i for i in ids if "=" not in i]

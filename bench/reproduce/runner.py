@@ -27,6 +27,8 @@ OUTSIDE = (
     "run.device",
     "run.threads",
     "run.checkpoint",
+    "run.compile",
+    "run.lanes_gb",
     "run.retry_failed",
     "data.root",
     "data.download",

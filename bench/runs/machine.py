@@ -36,7 +36,10 @@ def choose_device(wanted: str) -> torch.device:
     """
     there = torch.cuda.is_available()
     if wanted == "cuda" and not there:
-        raise BadSetting("run.device=cuda: torch finds no CUDA device here; write auto or cpu")
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+        raise BadSetting(
+            f"run.device=cuda: torch ({built}) finds no CUDA device here; write auto or cpu"
+        )
     return torch.device("cuda" if there and wanted != "cpu" else "cpu")
 
 

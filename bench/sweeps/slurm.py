@@ -61,7 +61,9 @@ def slurm_executor(folder: Path, requeues: int) -> Any:
     try:
         import submitit
     except ImportError:
-        raise BadSetting("SLURM needs submitit: write uv sync --extra slurm") from None
+        raise BadSetting(
+            "SLURM needs submitit: write pip install 'bilevel-bench[slurm]', or uv sync in a clone"
+        ) from None
     try:
         # -P: a job looks for no module in its current folder, whatever SLURM does with variables
         python = f"{IGNORE_SIGNAL} {shlex.quote(sys.executable)} -P"

@@ -97,7 +97,8 @@ def run_search(compose: Composer, space: Space, master: DictConfig) -> int:
 def aim_of(settings: dict[str, Any], config: dict[str, Any]) -> Aim:
     """The metric and the direction, by the settings or else by what the task watches.
 
-    The task is built once to see which metrics there are. Raises BadSetting.
+    The task is built once to see which metrics there are: anew and on the CPU, as a machine that
+    only sends jobs has no GPU. Raises BadSetting.
     """
     import torch
 
@@ -105,7 +106,8 @@ def aim_of(settings: dict[str, Any], config: dict[str, Any]) -> Aim:
     from bench.runs.opening import open_run
 
     with stop.no_exit():
-        run = open_run(config, place(config))
+        own = {**config["run"], "device": "cpu", "force": True}
+        run = open_run({**config, "run": own}, place(config))
         with torch.no_grad():
             there = row(run.task, run.start)
     metric = settings["metric"] or metric_to_choose_by(run.task.metric, there)

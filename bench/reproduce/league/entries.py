@@ -1,6 +1,7 @@
 """What the league keeps of a method: results/league/<track>/<method>.json, its record there."""
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from bench import about
 from bench.core.settings import BadSetting
 from bench.reproduce.league.digests import method_digest, method_digests
-from bench.reproduce.league.rules import Entrant, Track
+from bench.reproduce.league.rules import Entrant, Track, own_tracks
 from bench.reproduce.league.space import first_line
 from bench.reproduce.league.targets import FILE, FOLDER, Targets, TaskTargets
 from bench.reproduce.league.trials import Progress, Row, Status, cases
@@ -134,16 +135,22 @@ def failures_of(found: TaskEntry) -> Failures:
     return Failures(number, "; ".join(map(str, own[:1] or found.trials.reasons)))
 
 
-def make_entry(entered: Entrant, first_order: bool, tasks: Mapping[str, TaskEntry]) -> Entry:
-    """The record of an entry, with what it was made by. entered: the method on any of the tasks."""
+def make_entry(
+    entered: Entrant, first_order: bool, tasks: Mapping[str, TaskEntry], folder: Path
+) -> Entry:
+    """The record of an entry, with what it was made by.
+
+    entered: the method on any of the tasks. folder: that of the track's yaml.
+    """
     commit = about.commit()
+    where = "" if folder == own_tracks() else f" --tracks {shlex.quote(str(folder))}"
     return Entry(
         track=entered.name,
         method=entered.method,
         digest=method_digest(entered),
         package=entered.package,
         first_order=first_order,
-        command=f"reproduce league run --track {entered.name} --method {entered.method}",
+        command=f"reproduce league run --track {entered.name} --method {entered.method}{where}",
         made=datetime.now(UTC).date().isoformat(),
         commit=None if commit is None else commit["commit"],
         torch=torch.__version__,

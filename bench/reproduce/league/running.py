@@ -276,7 +276,7 @@ def entry_of(
         else task_entry(entered, league.targets.tasks[task], league.progress(task, method))
         for task, entered in entrants.items()
     }
-    return make_entry(next(iter(entrants.values())), first_order, tasks)
+    return make_entry(next(iter(entrants.values())), first_order, tasks, league.folder)
 
 
 def built(entered: Entrant) -> Algorithm:
