@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.core.settings import BadSetting
 from tasks.data.binary import ijcnn1
 from tasks.data.checksums import CHECKSUMS, DERIVED, SOURCES, sha256
+from tasks.data.fetching import one_at_a_time
 from tasks.data.newsgroups import PICKLE
 
 
@@ -53,15 +54,15 @@ def state(name: str, root: Path, download: bool) -> DataState:
     """The state of one data set; download: it is fetched first if it is absent."""
     kept = CATALOGUE[name]
     target = root / kept.target
-    absent = not target.exists()
-    if absent and download and kept.fetch is not None:
-        try:
-            kept.fetch(root)
-        except (RuntimeError, OSError) as error:
-            reason = " ".join(str(error).split())[:80]
-            return DataState(
-                name, f"absent: it did not come ({reason})", True, _advice(kept, False)
-            )
+    with one_at_a_time(root, download):
+        if not target.exists() and download and kept.fetch is not None:
+            try:
+                kept.fetch(root)
+            except (RuntimeError, OSError) as error:
+                reason = " ".join(str(error).split())[:80]
+                return DataState(
+                    name, f"absent: it did not come ({reason})", True, _advice(kept, False)
+                )
     if not target.exists():
         return DataState(name, "absent", False, _advice(kept, not download))
     if is_packed(target):

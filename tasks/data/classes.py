@@ -20,6 +20,7 @@ from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.data.catalogue import CATALOGUE
 from tasks.data.checksums import DERIVED
+from tasks.data.fetching import one_at_a_time
 from tasks.data.kept import made_or_kept
 from tasks.data.pickles import load_plain
 from tasks.data.splits import CIFAR_FS, FC100
@@ -179,11 +180,12 @@ def present(kept: str, setting: str, context: Context) -> Path:
     """The folder of a data set below data.root, after a check that it is whole. It is fetched where
     it is absent and `context` allows that. Raises BadSetting."""
     folder, entry = context.data_root / CATALOGUE[kept].target, CATALOGUE[kept]
-    if not folder.is_dir() and context.download and entry.fetch is not None:
-        try:
-            entry.fetch(context.data_root)
-        except (RuntimeError, OSError) as error:
-            raise BadSetting(f"data.download=true: {kept} did not come: {error}") from None
+    with one_at_a_time(context.data_root, context.download):
+        if not folder.is_dir() and context.download and entry.fetch is not None:
+            try:
+                entry.fetch(context.data_root)
+            except (RuntimeError, OSError) as error:
+                raise BadSetting(f"data.download=true: {kept} did not come: {error}") from None
     ways = ["data.download=true", "data.root=..."][0 if entry.fetch else 1 :]
     advice = (
         f"write {' or '.join(ways)} (scripts/import_data.py fills one from a local folder), or "

@@ -15,6 +15,7 @@ from bench.core.draw import generator
 from bench.core.settings import BadSetting, Count
 from bench.core.task import Context
 from tasks.data.checksums import CHECKSUMS, verify
+from tasks.data.fetching import one_at_a_time
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,16 @@ def _torchvision(
 
     kind = {"mnist": MNIST, "fashion_mnist": FashionMNIST}[images.name]
     files = [name for name in CHECKSUMS if name.startswith(f"{kind.__name__}/")]
-    absent = [name for name in files if not (context.data_root / name).is_file()]
-    if absent and context.download:
-        try:
-            kind(str(context.data_root), download=True)
-        except (RuntimeError, OSError) as error:
-            raise BadSetting(f"data.download=true: {kind.__name__} did not come: {error}") from None
-    elif absent:
+    with one_at_a_time(context.data_root, context.download):
+        absent = [name for name in files if not (context.data_root / name).is_file()]
+        if absent and context.download:
+            try:
+                kind(str(context.data_root), download=True)
+            except (RuntimeError, OSError) as error:
+                raise BadSetting(
+                    f"data.download=true: {kind.__name__} did not come: {error}"
+                ) from None
+    if absent and not context.download:
         raise BadSetting(
             f"data.root={context.data_root}: {absent[0]} is not there; write data.download=true,"
             " or data.root=... (scripts/import_data.py fills one from a local folder)"

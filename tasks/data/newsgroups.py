@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bench.core.settings import BadSetting
 from bench.core.task import Context
 from tasks.data.checksums import CHECKSUMS, DERIVED, sha256
+from tasks.data.fetching import one_at_a_time
 from tasks.data.pickles import load_plain, remove_empty, unpack
 
 Source = Literal["newsgroups", "digits"]
@@ -132,17 +133,18 @@ def _count_words(headers: str, context: Context) -> dict[str, Array]:
     home = context.data_root / "scikit_learn_data"
     refuse_harmful(home / PICKLE.name)
     try:
-        messages = {
-            part: fetch_20newsgroups(
-                data_home=str(home),
-                subset=part,
-                shuffle=True,
-                random_state=12,  # the order of fetch_20newsgroups_vectorized
-                remove=("headers", "footers", "quotes") if headers == "remove" else (),
-                download_if_missing=context.download,
-            )
-            for part in PARTS
-        }
+        with one_at_a_time(context.data_root, context.download):
+            messages = {
+                part: fetch_20newsgroups(
+                    data_home=str(home),
+                    subset=part,
+                    shuffle=True,
+                    random_state=12,  # the order of fetch_20newsgroups_vectorized
+                    remove=("headers", "footers", "quotes") if headers == "remove" else (),
+                    download_if_missing=context.download,
+                )
+                for part in PARTS
+            }
     except OSError as error:
         remove_empty(home)
         raise BadSetting(

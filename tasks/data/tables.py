@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bench.core.settings import BadSetting
 from bench.core.task import Context
+from tasks.data.fetching import one_at_a_time
 from tasks.data.pickles import remove_empty, unpack
 
 TableName = Literal["digits", "covertype", "aloi", "sensorless"]
@@ -36,7 +37,8 @@ def table(name: TableName, context: Context) -> tuple[Tensor, Tensor, dict[str, 
         home = context.data_root / "scikit_learn_data"
         refuse_large(home / "covertype")
         try:
-            found = fetch_covtype(data_home=str(home), download_if_missing=context.download)
+            with one_at_a_time(context.data_root, context.download):
+                found = fetch_covtype(data_home=str(home), download_if_missing=context.download)
         except OSError as error:
             remove_empty(home)
             raise _absent(name, home, str(error)) from None
