@@ -13,8 +13,9 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NamedTuple, get_args, get_origin
 
 import annotated_types
@@ -23,7 +24,9 @@ from omegaconf import OmegaConf
 
 from bench.core.algorithm import KEYS, Algorithm
 from bench.core.settings import build, check_settings, hints_of, locate
+from bench.reproduce.book import load_book
 from bench.reproduce.readme import markdown_table
+from bench.reproduce.specs import Metric
 from bench.reproduce.step_costs import format_calls, moments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -31,6 +34,7 @@ FAMILIES = ("bilevel", "online", "meta", "continual", "games", "projection_free"
 STEPS = 500  # of a run whose steps are looked at; of a stream, 20 tasks of 25 steps
 EXTRAS = {"learn2learn": "meta"}  # methods that cannot be built where tests run
 COMMAND = "python -m scripts.reference"
+ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 
 
 class Choice(NamedTuple):
@@ -136,15 +140,26 @@ def methods_text(choices: list[Choice]) -> str:
 
 
 def problems_text(choices: list[Choice]) -> str:
-    """A section for each module of tasks, with what its docstring says."""
+    """A section for each module of tasks, with what its docstring says, and what is measured."""
+    metrics = load_book(outside=False).metrics
     parts = []
     for module in dict.fromkeys(choice.module for choice in choices):
         mine = [choice for choice in choices if choice.module == module]
         title = ", ".join(choice.name for choice in mine)
         rows = [[f"`{choice.name}`", escape(choice.what)] for choice in mine]
         table = markdown_table(["`task=`", ""], rows).strip()
-        parts.append(f"## {title}\n\n{module_text(module)}\n\n{table}")
+        measured = "\n\n".join(measured_text(choice.name, metrics) for choice in mine)
+        parts.append(f"## {title}\n\n{module_text(module)}\n\n{table}\n\n{measured}")
     return "\n\n".join(parts)
+
+
+def measured_text(task: str, metrics: Mapping[str, Mapping[str, Metric]]) -> str:
+    """What a task measures, by name: an arrow to the better values, and what it is."""
+    found = [
+        f"`{name}`{ARROWS[metric.better]} ({escape(metric.label)})"
+        for name, metric in metrics[task].items()
+    ]
+    return fill(f"`{task}` measures {', '.join(found)}.", 110)
 
 
 def settings_text(group: str, choices: list[Choice]) -> str:

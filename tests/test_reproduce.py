@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bench.core.settings import BadSetting
-from bench.reproduce import cli, making
+from bench.reproduce import checking, cli, making
 from bench.reproduce import plan as plans
 from bench.reproduce.book import load_book
 from bench.reproduce.run_names import Names
@@ -230,7 +230,7 @@ def test_check_report_record_and_findings(
     assert lines[place.index(True)].count("BOME is there at once") == 1
     assert lines[-1] == "1 fails; ours: 2 holds"
     said = " ".join(checked.stdout.split())
-    assert "conjecture: Its steps are short." in said
+    assert "conjecture: Its steps are short. claimed by paper: " in said
     assert "holds mine/toy smoke paper moves [ours]: BOME comes closer" in said
     assert "grid edge" not in said
     assert reproduce("check", "mine/toy", "--variant", "paper", *results).returncode == 0
@@ -525,3 +525,20 @@ def test_names_are_refused_with_the_specs_file(tmp_path: Path, specs: Path) -> N
     entry = book.artifacts["mine/toy"]
     with pytest.raises(BadSetting, match=r"mine/toy\.yaml: rows\.BOME 1: .*TT"):
         plans.make_plan(entry, book, "smoke", tmp_path, Names(tmp_path))
+
+
+def test_a_check_of_some_runs_says_that_a_record_may_have_more(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ended, waiting = SimpleNamespace(summary={}), SimpleNamespace(summary=None)
+    for runs, missing, later, told in (
+        ([ended, waiting], [waiting], 0, True),
+        ([ended], [], 3, True),
+        ([ended], [], 0, False),
+        ([waiting], [waiting], 0, False),
+    ):
+        plan: Any = SimpleNamespace(runs=runs, missing=missing, later=later, count=4)
+        checking.tell_partial(plan, "bome/x short", tmp_path)
+        said = " ".join(capsys.readouterr().err.split())
+        assert (f"judged by the runs in {tmp_path}, 1 of 4, and not" in said) == told
+        assert ("reproduce report bome/x --budget short takes the others" in said) == told

@@ -3,18 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.text import Text
 
 from bench.reproduce import comparison, edges
-from bench.reproduce.claim_kinds import describe_cause
+from bench.reproduce.claim_kinds import describe_author, describe_cause
 from bench.reproduce.claim_records import ClaimRecord, Verdicts
 from bench.reproduce.plan import Plan
 from bench.reproduce.power import describe_statistic
 from bench.reproduce.records import Record
 from bench.reproduce.specs import Artifact, Book
 from bench.reproduce.standing import VERDICT_STYLES
-from bench.reproduce.terminal import out
+from bench.reproduce.terminal import err, out
 from bench.reproduce.totals import count_verdicts, phrase_authors
 
 
@@ -67,15 +68,32 @@ def print_verdicts(
             said = f"{where} {group}{remark} {key}{ours}: {entry.claim['text']}"
             statistic = describe_statistic(entry, n(key))
             out.print(line.append(f"{said}  ({statistic})", style="default"))
-            cause = describe_cause(entry.claim, group)
-            if word == "fails" and cause:
+            if word == "fails":
+                cause = describe_cause(entry.claim, group) or "no cause is known"
                 out.print(Text(f"    {cause}"))
+                out.print(Text(f"    claimed by {describe_author(entry.claim)}"))
             kept = old.claims.get(group, {}).get(key) if old else entry
             if kept is None or kept.verdict.text != entry.verdict.text:
                 changed += 1
                 before = f"{kept.verdict.text} ({kept.verdict.statistic})" if kept else "not there"
                 out.print(Text(f"    recorded: {before}"))
     return entries, changed
+
+
+def tell_partial(plan: Plan, where: str, root: Path) -> None:
+    """Say that only some runs are judged, though a record may have all, if that is so.
+
+    where: the artifact's id and the budget. root: where the runs are.
+    """
+    there = sum(run.summary is not None for run in plan.runs)
+    if there and (plan.missing or plan.later):
+        identity, budget = where.split()
+        err.print(
+            f"{where}: judged by the runs in {root}, {there} of {plan.count}, and not by the record; "
+            f"reproduce report {identity} --budget {budget} takes the others from the record, and "
+            "--runs with an empty folder judges the record alone",
+            soft_wrap=True,
+        )
 
 
 def print_edges(

@@ -159,6 +159,8 @@ def check(
             totals.entries += entries
             totals.changed += changed
             checking.print_edges(artifact, groups, where, None if remark else plan, old)
+            if plan is not None and old is not None and not remark:
+                checking.tell_partial(plan, where, root)
             if against_record and old is not None:
                 outcomes, partly = checking.compare_with_record(old, artifact, book, plan, groups)
                 totals.outcomes += outcomes
