@@ -540,5 +540,5 @@ def test_a_check_of_some_runs_says_that_a_record_may_have_more(
         plan: Any = SimpleNamespace(runs=runs, missing=missing, later=later, count=4)
         checking.tell_partial(plan, "bome/x short", tmp_path)
         said = " ".join(capsys.readouterr().err.split())
-        assert (f"judged by the runs in {tmp_path}, 1 of 4, and not" in said) == told
+        assert (f"judged by the runs in {tmp_path}, 1 of 4, not by" in said) == told
         assert ("reproduce report bome/x --budget short takes the others" in said) == told

@@ -89,7 +89,7 @@ def tell_partial(plan: Plan, where: str, root: Path) -> None:
     if there and (plan.missing or plan.later):
         identity, budget = where.split()
         err.print(
-            f"{where}: judged by the runs in {root}, {there} of {plan.count}, and not by the record; "
+            f"{where}: judged by the runs in {root}, {there} of {plan.count}, not by the record; "
             f"reproduce report {identity} --budget {budget} takes the others from the record, and "
             "--runs with an empty folder judges the record alone",
             soft_wrap=True,
