@@ -208,6 +208,13 @@ def report_error(error: Exception) -> int:
         file = error.filename or "a file"  # which an error of a file that is open does not name
         refuse(f"cannot read or write {file}: {error.strerror}; the same command goes on")
         return FAILED
+    if type(error).__name__ == "OutOfMemoryError":  # by name, as torch is slow to import
+        line = str(error).partition(". ")[0]
+        refuse(
+            f"the GPU has too little memory left: {line}; the same command goes on, or write "
+            "run.device=cpu"
+        )
+        return FAILED
     raise error
 
 

@@ -10,11 +10,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from algorithms.continual.gem import gem
+from bench.compiled import joined
 from bench.compiled.calls import Captured
+from bench.compiled.replayed_lanes import LaneReplays
 from bench.core.loop import advance, first
 from bench.core.task import Context
 from bench.reproduce import speed
@@ -23,8 +27,10 @@ from scripts.gpu import listed, sharing, work
 from tasks.quadratic import quadratic
 from tests import planned
 from tests.conftest import ROOT
+from tests.steps import streams
 from tests.test_algorithms import made
 from tests.test_captured import cuda  # noqa: F401  (a fixture)
+from tests.test_joined import of
 
 
 def call_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -101,6 +107,12 @@ def test_what_did_not_agree_is_tried_again_in_the_end(
         items = [work.check("tasks"), work.check("algorithms"), alone]
         return work.go_through(settings, items), capsys.readouterr().out
 
+    beside = settings._replace(call="one", results=tmp_path / "beside")
+    assert work.go_through(beside, [work.check("tasks")]) == work.FAULT  # another process goes on
+    assert work.go_through(beside, [work.check("tasks")]) == work.FAILED
+    assert list(dict.fromkeys(tried)) == [f"task={name}" for name in tasks]
+    capsys.readouterr()
+
     code, said = called()
     assert code == work.FAILED
     assert tried == [f"task={name}" for name in tasks[:2]]
@@ -169,6 +181,7 @@ def test_what_raised_at_a_capture_is_tried_once_in_a_call(
         ([0], True, work.DONE), ([76, 76, 0], True, work.DONE), ([75], True, work.MORE),
         ([0], False, work.MORE), ([1], False, work.FAILED), ([2], True, work.REFUSED),
         ([-9, 0], True, work.DONE), ([-6] * (work.FAULTS + 1), True, work.MORE),
+        ([77, 76, 0], True, work.DONE), ([77] * (work.FAULTS + 1), True, work.MORE),
     ],
 )  # fmt: skip
 def test_checks_go_beside_the_artifacts_and_before_what_is_timed(
@@ -202,6 +215,19 @@ def test_checks_go_beside_the_artifacts_and_before_what_is_timed(
     assert work.go_through_beside(settings, items) == code
     assert order == ["bome/table2", "lanes"]
     assert not left
+
+
+def test_checks_take_no_part_in_what_shares_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of one that does ends all others that do."""
+    for name in sharing.NAMES:
+        monkeypatch.setenv(name, str(tmp_path))
+    there = "import os, sys; sys.exit(any('CUDA_MPS' in name for name in os.environ))"
+    monkeypatch.setattr(work.Beside, "_command", lambda self: [sys.executable, "-c", there])
+    device = torch.device("cpu")
+    settings = work.Settings(device, tmp_path, tmp_path, tmp_path, True, 1, time.monotonic() + 1e3)
+    assert work.Beside(["tasks"], settings).result() == work.DONE
 
 
 def test_processes_of_a_call_know_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,6 +489,28 @@ def test_replayed_steps_are_held_against_plain_ones(monkeypatch: pytest.MonkeyPa
     found = work.replays(task, algorithm, start, end)
     assert (found["same"], found["captured"]) == (True, 0)
     assert found["refused"] > 0
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("cuda")
+def test_replayed_lanes_are_held_against_lanes_by_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, algorithm = of(streams.stream()), gem(0.3, memory=3)
+    start = first(task, algorithm, 0)
+    end = work.plain_steps(task, algorithm, start)
+    assert work.replays(task, algorithm, start, end)["lanes"] is True
+    right = LaneReplays.__call__
+
+    def wrong(self: LaneReplays, what: Any, asked: Any) -> Any:
+        found = right(self, what, asked)
+        if what is not joined.gradients:
+            return found
+        return [[(x, None if y is None else 2 * y) for x, y in own] for own in found]
+
+    monkeypatch.setattr(LaneReplays, "__call__", wrong)
+    assert work.replays(task, algorithm, start, end)["lanes"] is False
+    alone = quadratic(Context(dtype=torch.float64))
+    begin = first(alone, made("bome"), 0)
+    assert "lanes" not in work.replays(alone, made("bome"), begin, begin)
 
 
 def test_checks_from_before_answers_were_replayed_are_made_again() -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bench.core.settings import BadSetting
-from bench.runs import lanes, launch, lock, stop
+from bench.runs import lanes, launch, lock, machine, stop
 from bench.runs.folder import RunFolder, RunState, reason_of
 from bench.sweeps import jobs
 from bench.sweeps.jobs import Job
@@ -322,6 +323,22 @@ def test_lanes_that_fail_are_told(
     assert str(error) in said
     assert [each.state() for each in (one, other)] == [RunState(status, reason_of(error))] * 2
     assert third.state() == RunState("failed", "before")
+
+
+def test_lanes_whose_process_has_lost_its_gpu_are_made_by_another(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As lanes again: the error may be another process's."""
+
+    def fails(*given: Any) -> None:
+        raise torch.AcceleratorError("an illegal memory access")
+
+    monkeypatch.setattr(lanes, "perform_lanes", fails)
+    monkeypatch.setattr(machine, "has_lost_device", lambda: True)
+    one, other = job(folder), job(folder, "other")
+    together = one._replace(others=(other,), if_faster=True)
+    jobs.make_job(together)
+    assert jobs.is_lost(together)
 
 
 @contextmanager

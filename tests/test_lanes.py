@@ -8,8 +8,10 @@ import copy
 import json
 import os
 import resource
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -324,6 +326,46 @@ def test_lanes_go_on_from_where_each_stands(stand: type[Stand], configs: Configs
     for one, other in zip(ours, whole, strict=True):
         assert without_times(one) == without_times(other)
         assert summary(one)["status"] == "done"
+
+
+def test_a_second_signal_keeps_no_lane_from_being_saved(
+    stand: type[Stand], configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(step: int) -> None:
+        if step == 7:
+            stopped.append(step)
+            raise stop.Preempted(15)
+
+    def save(*given: Any) -> None:
+        if stopped:
+            os.kill(os.getpid(), signal.SIGTERM)
+        saved(*given)
+
+    stopped: list[int] = []
+
+    saved, before = recording.checkpoint.save, signal.signal(signal.SIGTERM, lambda *given: None)
+    monkeypatch.setattr(recording.checkpoint, "save", save)
+    stand.breaks = stopping
+    ours = configs(0.1, 0.05)
+    try:
+        with pytest.raises(stop.Preempted):
+            performed(ours)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [checkpoint_of(config)["step"] for config in ours] == [7, 7]
+    assert {launch.place(config).status_note()["status"] for config in ours} == {"preempted"}
+
+
+def test_two_lanes_are_tried_first_where_their_data_are_stacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[Any] = []
+    runs: Any = [SimpleNamespace(task=object(), start=SimpleNamespace(step=0)) for _ in range(2)]
+    monkeypatch.setattr(lanes, "Shrinking", tried.append)
+    for joined in (True, False):
+        monkeypatch.setattr(lanes, "are_joined", lambda runs, joined=joined: joined)
+        lanes.try_two(runs)
+    assert tried == [runs]
 
 
 def test_lanes_that_have_only_to_be_told_as_ended_take_no_step(

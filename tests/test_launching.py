@@ -17,6 +17,7 @@ import torch
 from hydra import compose, initialize_config_module
 
 import bench.core.loop
+from bench.compiled.symbols import NoGraph
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, first
 from bench.core.settings import BadSetting
@@ -41,7 +42,7 @@ from bench.runs.launch import perform, place
 from bench.runs.loggers import Logger
 from bench.runs.name import name
 from bench.runs.opening import OpenRun
-from bench.runs.recording import Recording
+from bench.runs.recording import Recording, Turns
 from bench.sweeps import launchers, slurm
 from bench.sweeps.jobs import Job
 from tests.steps import problem as at
@@ -294,6 +295,20 @@ def test_what_is_too_large_is_refused(config: Config, monkeypatch: pytest.Monkey
             opening.build_run(config, F, torch.device("cpu"), {})
 
 
+def test_a_gpu_that_others_fill_is_no_setting(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory may be there when the run is made again."""
+
+    def build(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    config["run"]["compile"] = False
+    monkeypatch.setattr(opening, "build", build)
+    with pytest.raises(torch.OutOfMemoryError):
+        opening.build_run(config, F, torch.device("cuda"), {})
+
+
 def test_making_a_folder_ready(config: Config) -> None:
     """What says that a run ended goes, and what a kill left half written; the rest if it starts
     again."""
@@ -417,8 +432,25 @@ def test_when_a_checkpoint_is_made(
     assert run.folder.has_checkpoint() == saves
     assert recording.standing is not None
     assert recording.standing.step == step
-    assert recording.saved == (now[0] if saves else 1000.0)
+    assert recording.turns.saved == (now[0] if saves else 1000.0)
     recording.history.close()
+
+
+def test_runs_side_by_side_are_saved_at_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to save each of them."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    turns, due = Turns(10.0), []
+    for step in (1, 2, 3):
+        now[0] += 9.9 if step == 1 else 0.05
+        for _ in range(3):
+            due.append(turns.is_due(step))
+            if due[-1]:
+                now[0] += 4.0
+                turns.saved = now[0]
+            else:
+                now[0] += 0.04
+    assert due == [False] * 3 + [True] * 3 + [False] * 3
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -952,6 +984,9 @@ def test_freed_memory_is_kept_by_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
         (ArithmeticError("bad luck"), "failed"),
         (torch.OutOfMemoryError("CUDA out of memory"), None),
         (torch.AcceleratorError("an illegal memory access"), None),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), None),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), None),
+        (RuntimeError("no CUDA error"), "failed"),
         (OSError(28, "No space left"), None),
     ],
     ids=str,
@@ -968,6 +1003,27 @@ def test_what_the_machine_does_is_no_failure_of_the_run(
     with pytest.raises(type(error)):
         perform(config, quiet=True)
     assert place(config).status_note().get("status") == note
+
+
+def test_a_run_that_turns_out_to_be_no_graph_is_not_one_whose_user_wants_none(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU its answers are replayed, which run.compile=false would switch off."""
+    driven: list[OpenRun] = []
+
+    def drive(runs: Any, steps: Any, shown: bool, report_end: Any) -> None:
+        driven.extend(runs)
+        if len(driven) == 1:
+            raise NoGraph("it looks into a tensor")
+        report_end({"status": "done"})
+
+    config["run"] |= {"compile": "auto", "steps": opening.LONG}
+    monkeypatch.setattr(launch, "drive", drive)
+    monkeypatch.setattr(launch, "record_first_step", lambda *given: None)
+    assert perform(config, quiet=True) == 0
+    assert [run.compile for run in driven] == [True, False]
+    again = driven[1]._replace(device=torch.device("cuda"))
+    assert driver.is_replayed(again)
 
 
 def exits(*given: Any) -> None:

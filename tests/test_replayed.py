@@ -407,7 +407,8 @@ def test_who_answers_a_task(device: str, setting: Any, steps: int, answered: boo
     """Nobody does where the user wants no captures, and where steps are graphs of their own."""
     config = resolve(composed("task=quadratic", "algorithm=bome", f"run.steps={steps}"))
     config["run"]["compile"] = setting
-    made_of = opening.context_of(config, torch.device(device))
+    compiles = opening.is_compiled(config["run"])
+    made_of = opening.context_of(config, torch.device(device), compiles)
     assert (made_of.oracle is not None) == answered
 
 
@@ -672,3 +673,18 @@ def test_the_summary_says_what_was_captured(
     assert found[0]["refused"] == {}
     assert found[1]["captured"] == 0
     assert REFUSAL in found[1]["refused"]
+
+
+@torch.no_grad()
+def test_questions_under_vmap_are_the_codes(task: Task, point: Any) -> None:
+    """Though the form without a batch is captured."""
+    x, y, zeta = point
+    replays = Replays(0)
+    for _ in range(3):
+        asked(task, replays).g_y(x, y, zeta)
+    assert replays.captured
+    xs = torch.stack([x, 2 * x])
+    found = torch.func.vmap(lambda x: asked(task, replays).g_y(x, y, zeta))(xs)
+    right = torch.stack([Oracle(task).g_y(each, y, zeta) for each in xs])
+    torch.testing.assert_close(found, right)
+    assert not replays.refused

@@ -211,6 +211,8 @@ def test_what_a_worker_says_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (job,) = jobs_of(tmp_path, "a")
     job.write_note("failed", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
     assert workers.last_word(job) == workers.LACKED
+    job.write_note("failed", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x")
+    assert workers.last_word(job) == workers.LACKED
     job.write_note("failed", "ValueError: no OutOfMemoryError")
     monkeypatch.setattr(Captured, "failed", False)
     assert workers.last_word(job) == workers.OVER

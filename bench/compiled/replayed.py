@@ -49,7 +49,9 @@ class Question(NamedTuple):
     @classmethod
     def of(cls, kind: Hashable, asked: Any) -> "Question | None":
         """None for a question that holds more than tensors and plain values, or that is part of a
-        derivative of its own."""
+        derivative, or of another transformation, of its own."""
+        if torch._C._functorch.maybe_current_level() is not None:  # such as torch.func.vmap
+            return None
         leaves, spec = tree_flatten(asked)
         places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]

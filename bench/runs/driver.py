@@ -27,10 +27,10 @@ from bench.runs.environment import differences, environment_of
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF
 from bench.runs.folder import RunFolder, reason_of
 from bench.runs.loggers import check_ready
-from bench.runs.machine import OF_DEVICE
+from bench.runs.machine import is_of_device
 from bench.runs.name import meaning_of
 from bench.runs.opening import OpenRun
-from bench.runs.recording import Recording, close
+from bench.runs.recording import Recording, Turns, close
 from bench.runs.source import differing_files, outside_versions, source
 
 if TYPE_CHECKING:
@@ -175,9 +175,10 @@ def open_recordings(runs: Sequence[OpenRun], shown: bool) -> list[Recording]:
     """A recording of each run. Where one cannot begin, those before it are closed, and no run has
     failed by that; where a setting is why, nothing is left of those that were to start."""
     found: list[Recording] = []
+    turns = Turns(runs[0].config["run"]["checkpoint"])
     try:
         for run in runs:
-            found.append(Recording(run, shown))
+            found.append(Recording(run, shown, turns))
     except BaseException as error:
         for recording in found:
             recording.logger.end({"status": "failed", "reason": "another lane could not begin"})
@@ -215,7 +216,8 @@ def drive(
     failures: list[Exception] = []
 
     def fail(recording: Recording, error: Exception) -> bool:
-        of_run = blame and not isinstance(error, (BadSetting, NoGraph, OSError, *OF_DEVICE))
+        excused = isinstance(error, (BadSetting, NoGraph, OSError)) or is_of_device(error)
+        of_run = blame and not excused
         if of_run:
             folder = recording.run.folder
             folder.leave("failed", reason_of(error), traceback=traceback.format_exc())
@@ -236,8 +238,9 @@ def drive(
             report_end(summary)
 
     def leave(status: str, reason: str, code: int, tell: bool = True) -> None:
-        for recording in going.values():
-            recording.leave(status, reason, code, tell)
+        with stop.postpone():  # a second signal must not keep the others from being saved
+            for recording in going.values():
+                recording.leave(status, reason, code, tell)
 
     try:
         with ExitStack() as bars, stop.postpone(), stop.no_exit():

@@ -329,7 +329,8 @@ def open_lane(config: dict[str, Any], folder: RunFolder, tasks: SharedTasks) -> 
 def try_two(runs: Sequence[OpenRun]) -> None:
     """Raise NoGraph if two runs cannot go side by side, as data of their own are large."""
     one, other = runs
-    if one.task is not other.task and one.start.step == other.start.step:
+    own_data = one.task is not other.task and one.start.step == other.start.step
+    if own_data and not are_joined(runs):  # joined lanes stack no data
         Shrinking(runs)
 
 

@@ -34,7 +34,7 @@ from bench.runs.exit_codes import FAILED
 from bench.runs.folder import RunFolder, folder_of, reason_of
 from bench.runs.logger import Logger
 from bench.runs.loggers import is_wandb, tell_unknown
-from bench.runs.machine import OF_DEVICE
+from bench.runs.machine import is_of_device
 from bench.runs.name import name
 from bench.runs.opening import open_run
 from bench.runs.recording import exit_code
@@ -140,10 +140,11 @@ def perform(config: dict[str, Any], quiet: bool = False) -> int:
         try:
             with stop.no_exit():
                 return begin(config, folder, quiet)
-        except (BadSetting, OSError, *OF_DEVICE):
+        except (BadSetting, OSError):
             raise  # a setting or the machine is wrong, and the run itself did not fail
         except Exception as error:
-            folder.leave("failed", reason_of(error), traceback=traceback.format_exc())
+            if not is_of_device(error):
+                folder.leave("failed", reason_of(error), traceback=traceback.format_exc())
             raise
 
 
@@ -243,9 +244,15 @@ def digest_of_content(file: Path, size: int, time_ns: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
-    """Make or continue the run, in a folder that this process has locked; gives the exit code."""
-    run, by_itself = open_run(config, folder), config["run"]["compile"] == "auto"
+def begin(
+    config: dict[str, Any], folder: RunFolder, quiet: bool, compiles: bool | None = None
+) -> int:
+    """Make or continue the run, in a folder that this process has locked; gives the exit code.
+
+    compiles: see `open_run`.
+    """
+    run = open_run(config, folder, compiles=compiles)
+    by_itself = config["run"]["compile"] == "auto"
     if run.compile and run.fresh:
         try:
             record_first_step(
@@ -255,6 +262,8 @@ def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
             if not by_itself:
                 raise
             run = run._replace(compile=False)
+            if run.device.type == "cuda":  # so that the task's own questions are replayed too
+                run = open_run(config, folder, compiles=False)
     if run.compile and by_itself and not quiet:
         many = config["run"]["steps"]
         print(f"bench: {many:,} steps are worth compiling; run.compile=false takes them as written")
@@ -269,7 +278,7 @@ def begin(config: dict[str, Any], folder: RunFolder, quiet: bool) -> int:
             ) from None
         if by_itself:  # from the start, as the run must be the same whenever it is interrupted
             folder.clear()
-            return begin(config | {"run": config["run"] | {"compile": False}}, folder, quiet)
+            return begin(config, folder, quiet, compiles=False)
         reason = f"run.compile=true: this algorithm's steps are no graph: {error}"
         folder.leave("failed", reason)
         raise BadSetting(f"{reason}; write run.compile=false run.force=true") from None

@@ -25,6 +25,7 @@ MOST_FILES = 10_240  # open at once, on macOS, whose kernel has a limit where it
 
 # errors of a GPU, which tell nothing of the run that met them: the next command makes it
 OF_DEVICE = (torch.AcceleratorError, torch.OutOfMemoryError)
+OF_LIBRARY = re.compile(r"(CUDA|cuDNN|cuBLAS|cuFFT|cusparse|cusolver) error", re.I)
 
 _ends: list[float] = []  # the CPU time of this process at the end of each of its runs
 
@@ -202,6 +203,12 @@ def process_of_run() -> dict[str, float]:
     found = {"cpu_seconds": now - (_ends[-1] if _ends else 0.0), "earlier_runs": len(_ends)}
     _ends.append(now)
     return found
+
+
+def is_of_device(error: BaseException) -> bool:
+    """Whether an error is one of a GPU; CUDA's libraries raise theirs as plain RuntimeErrors."""
+    of_library = isinstance(error, RuntimeError) and OF_LIBRARY.match(str(error)) is not None
+    return isinstance(error, OF_DEVICE) or of_library
 
 
 def has_lost_device() -> bool:

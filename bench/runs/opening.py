@@ -48,15 +48,21 @@ class OpenRun(NamedTuple):
         return not self.old
 
 
-def open_run(config: dict[str, Any], folder: RunFolder, build_task: BuildTask = build) -> OpenRun:
+def open_run(
+    config: dict[str, Any],
+    folder: RunFolder,
+    build_task: BuildTask = build,
+    compiles: bool | None = None,
+) -> OpenRun:
     """Build the run, in this process, whose threads and device are set up for it.
 
     A run that goes on keeps the threads, device and compilation with which it was begun.
-    build_task: gives the run's task. Nothing is written. Raises BadSetting.
+    build_task: gives the run's task. compiles: whether a run that starts is compiled; None: as its
+    settings say. Nothing is written. Raises BadSetting.
     """
     old = earlier_environment(config, folder)
     device = settle_process(config, folder, old)
-    return build_run(config, folder, device, old, build_task)
+    return build_run(config, folder, device, old, build_task, compiles)
 
 
 def earlier_environment(config: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
@@ -89,22 +95,22 @@ def threads_of(config: dict[str, Any], old: dict[str, Any]) -> int:
     return int(old["threads"]) if old else int(config["run"]["threads"])
 
 
-def context_of(config: dict[str, Any], device: torch.device) -> Context:
-    """What the task is told of the run."""
+def context_of(config: dict[str, Any], device: torch.device, compiles: bool = False) -> Context:
+    """What the task is told of the run. compiles: whether its steps are compiled graphs."""
     return Context(
         seed=config["seed"],
         device=device,
         dtype=getattr(torch, config["run"]["dtype"]),
         data_root=expand(config["data"]["root"], "data.root"),
         download=config["data"]["download"],
-        oracle=oracles_for(config["run"], device),
+        oracle=None if compiles else oracles_for(config["run"], device),
     )
 
 
 def oracles_for(run: dict[str, Any], device: torch.device) -> Callable[[Task], Any] | None:
     """What a task's own questions are answered by, as `Context.oracle` has it: by captures on a
     GPU, unless run.compile=false. run: the run's settings."""
-    if device.type != "cuda" or run["compile"] is False or is_compiled(run):
+    if device.type != "cuda" or run["compile"] is False:
         return None
     from bench.compiled.replayed import oracles  # slow to import
 
@@ -117,14 +123,19 @@ def build_run(
     device: torch.device,
     old: dict[str, Any],
     build_task: BuildTask = build,
+    compiles: bool | None = None,
 ) -> OpenRun:
     """Build the run at its start or checkpoint; nothing is written. Raises BadSetting.
 
     old: the environment of a run that goes on; empty if the run starts. build_task: gives the
-    run's task.
+    run's task. compiles: see `open_run`.
     """
+    if old:
+        compiles = bool(old.get("compile", False))  # a change would change the last bits
+    elif compiles is None:
+        compiles = is_compiled(config["run"])
     try:
-        context = context_of(config, device)
+        context = context_of(config, device, compiles)
         algorithm: Algorithm = of_kind(Algorithm, build(config["algorithm"]), "algorithm")
         task = of_kind(Task, build_task(config["task"], context), "task")
         start = first(task, algorithm, config["seed"])
@@ -136,13 +147,13 @@ def build_run(
     except torch.AcceleratorError:  # "an illegal memory access" is no want of memory
         raise
     except (MemoryError, OverflowError, RuntimeError) as error:
+        if device.type == "cuda" and machine.is_of_device(error):
+            raise  # others may have the GPU's memory now
         if not isinstance(error, RuntimeError) or re.search("memory|overflow", str(error)):
             raise BadSetting(f"task, algorithm: too large for this machine: {error}") from None
         raise
     until = goal(config["run"], task, start, folder.name.partition("/")[0])
-    compiles = is_compiled(config["run"])
     if old:
-        compiles = bool(old.get("compile", False))  # a change would change the last bits
         check_data(folder, old, task)
         start = checkpoint.load(folder.checkpoint, folder.name, start)
     return OpenRun(config, folder, task, algorithm, start, old, until, device, compiles)

@@ -22,15 +22,33 @@ from bench.runs.opening import OpenRun
 from bench.runs.screen import Screen
 
 
+class Turns:
+    """Says when runs that go side by side are saved: all of them at one step, so that they can go
+    on together."""
+
+    def __init__(self, wait: float):
+        """wait: seconds between checkpoints; 0: each measurement has one."""
+        self.wait, self.saved = wait, time.monotonic()
+        self.step, self.due = -1, False  # what was said last, and of which step
+
+    def is_due(self, step: int) -> bool:
+        """Whether the runs, which have come to this step, are to be saved."""
+        if step != self.step:
+            self.step = step
+            self.due = 0 < self.wait <= time.monotonic() - self.saved
+        return self.due
+
+
 class Recording:
     """Writes the files of a run while the run takes steps, and tells its logger and its bar.
 
     `close` comes last, for all runs that are driven together: loggers may wait for a host.
     """
 
-    def __init__(self, run: OpenRun, shown: bool):
-        """shown: whether there is a progress bar, on a terminal."""
+    def __init__(self, run: OpenRun, shown: bool, turns: Turns | None = None):
+        """shown: whether there is a progress bar, on a terminal. turns: of the runs beside it."""
         self.run, self.settings = run, run.config["run"]
+        self.turns = turns or Turns(self.settings["checkpoint"])
         done = 0 if run.fresh else run.start.step
         steps, metric = self.settings["steps"], run.task.metric
         self.screen = None
@@ -43,7 +61,6 @@ class Recording:
         self.last: dict[str, Any] = {}
         self.standing = None if run.fresh else run.start
         self.code = FAILED  # with which the logger is closed, unless the run ends or stops
-        self.saved = time.monotonic()
         rows = () if run.fresh else run.folder.each_row()
         environment: dict[str, Any] = {}
         with suppress(BadSetting):  # a logger then has less to tell
@@ -82,7 +99,7 @@ class Recording:
         if s is not None and bool(s.state.x.isfinite().all() and s.state.y.isfinite().all()):
             self.history.sync()  # the checkpoint needs the rows of its steps, so they go first
             checkpoint.save(self.run.folder.checkpoint, self.run.folder.name, s)
-        self.saved = time.monotonic()
+        self.turns.saved = time.monotonic()
 
     def note_standing(self, s: Standing) -> None:
         """Take note of the standing between chunks of steps; save it if it is time to."""
@@ -90,8 +107,7 @@ class Recording:
         if self.screen:
             self.screen.show_step(s.step)
         at_row = s.step % self.settings["every"] == 0 or s.step == self.settings["steps"]
-        wait = self.settings["checkpoint"]
-        if (wait == 0 and at_row) or (wait > 0 and time.monotonic() - self.saved >= wait):
+        if self.turns.is_due(s.step) or (self.turns.wait == 0 and at_row):
             self.save(s)
 
     def leave(self, status: str, reason: str, code: int, tell: bool = True) -> None:

@@ -8,6 +8,7 @@ that, for example because it was refused, the job's note has it.
 import gc
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,8 @@ from bench.runs.folder import LOST, RunFolder, RunState, reason_of
 from bench.runs.importing import import_torch
 from bench.runs.lock import Busy
 
-LACKING = "OutOfMemoryError"  # how the reason begins where a GPU has no memory left
+# how the reason begins where a GPU has no memory left, for torch or for a library of CUDA's
+LACKING = re.compile(r"OutOfMemoryError|RuntimeError: CUDA error: \w+_STATUS_ALLOC_FAILED")
 
 
 class Job(NamedTuple):
@@ -79,7 +81,7 @@ class Job(NamedTuple):
     def lacks_memory(self) -> bool:
         """Whether a run of it found no memory on the GPU."""
         notes = [each.read_note() for each in self.all]
-        return any(said and (said.reason or "").startswith(LACKING) for said in notes)
+        return any(said and LACKING.match(said.reason or "") for said in notes)
 
     def state(self) -> RunState:
         """What became of the run, by the note or else by the folder."""
@@ -183,7 +185,12 @@ def note_failure(jobs: Sequence[Job], error: Exception) -> None:
     """Note that these lanes have failed, for the jobs of which neither folder nor note tells.
 
     Where nobody asked for lanes they count as refused, so that each run is then made by itself.
+    Lanes whose process has lost its GPU stay lost, so that another process makes them.
     """
+    from bench.runs import machine  # slow to import, and a launcher does not need it
+
+    if machine.has_lost_device():
+        return
     status = "refused" if jobs[0].if_faster else "failed"
     for job in jobs:
         if job.state() == LOST:

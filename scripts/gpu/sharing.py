@@ -55,6 +55,11 @@ def shared(device: torch.device) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def apart() -> dict[str, str]:
+    """The environment of a process that takes no part in the service."""
+    return {name: value for name, value in os.environ.items() if name not in NAMES}
+
+
 def succeeds(command: list[str], given: bytes | None = None) -> bool:
     """Whether the command comes to a good end within `LONG`."""
     try:

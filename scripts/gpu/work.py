@@ -48,8 +48,11 @@ from hydra import compose, initialize_config_module
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from bench.compiled.batched import Lane
 from bench.compiled.calls import Captured
+from bench.compiled.joined import Joined, can_join
 from bench.compiled.replayed import Replayed
+from bench.compiled.replayed_lanes import LaneReplays
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, advance, first
 from bench.core.settings import BadSetting, build
@@ -64,10 +67,11 @@ from bench.runs.launch import resolve
 from bench.runs.machine import choose_device, settle
 from scripts import import_data
 from scripts.gpu.listed import plan_with_record
-from scripts.gpu.sharing import shared
+from scripts.gpu.sharing import apart, shared
 
 CONF = Path(__file__).parent.parent.parent / "conf"
-DONE, FAILED, REFUSED, MORE, AGAIN = 0, 1, 2, 75, 76  # AGAIN: in another process
+DONE, FAILED, REFUSED, MORE = 0, 1, 2, 75
+AGAIN, FAULT = 76, 77  # in another process; FAULT: as this one has lost the device
 AHEAD, STEPS = 3, 2
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 PATIENCE = 45.0  # seconds for an item to stop when it is told to, and for packing
@@ -225,7 +229,21 @@ def replays(task: Task, algorithm: Algorithm, start: Standing, end: Standing) ->
     made = take.replays
     captured = len(made.captured) + made.held.total()
     why = dict(made.reasons)
-    return {"same": same, "captured": captured, "refused": len(made.refused), "why": why}
+    found = {"same": same, "captured": captured, "refused": len(made.refused), "why": why}
+    return found | ({"lanes": lanes_replay(task, algorithm, start)} if can_join(task) else {})
+
+
+def lanes_replay(task: Task, algorithm: Algorithm, start: Standing) -> bool | None:
+    """Whether replayed steps of two lanes from `start` are those of lanes by the code, to the last
+    bit; None where these do not come to the same bits twice either."""
+    lanes, begin = [Lane(task, algorithm, seed, {}) for seed in (0, 1)], [start, start]
+    by_code = Joined(lanes)
+    right = by_code(begin, STEPS)
+    side = Joined(lanes, answer=LaneReplays(task, 0))
+    side(begin, STEPS)  # in which each form is captured
+    if all(map(are_same, side(begin, STEPS), right)):
+        return True
+    return False if all(map(are_same, by_code(begin, STEPS), right)) else None
 
 
 def are_same(a: Standing, b: Standing) -> bool:
@@ -259,7 +277,8 @@ def hold_against_cpu(overrides: list[str], s: Settings) -> dict[str, Any]:
             right = point_of(here)
             error = float((point_of(there) - right).norm() / right.norm().clamp(min=1e-300))
             found[str(dtype)[6:]], replayed[str(dtype)[6:]] = error, said
-            agrees &= error <= tolerance and (said is None or said["same"] is not False)
+            wrong = [key for key in ("same", "lanes") if (said or {}).get(key) is False]
+            agrees &= error <= tolerance and not wrong
     except (BadSetting, ImportError) as error:  # an extra that is not installed
         return found | {"skipped": str(error)}
     except Exception as error:
@@ -570,7 +589,7 @@ def bring_data(incoming: Path, root: Path) -> None:
 def go_through(s: Settings, items: Sequence[Item]) -> int:
     """Works on the items until they are complete or the time is over; returns the exit code.
 
-    AGAIN: the same call in another process goes on.
+    AGAIN, FAULT: the same call in another process goes on.
     """
     code, lost = DONE, False
     for item in items:
@@ -588,6 +607,8 @@ def go_through(s: Settings, items: Sequence[Item]) -> int:
                 return AGAIN
             except Failed as reason:
                 print(f"{item.name}: {reason}", flush=True)
+                if s.call and isinstance(reason, Lost):
+                    return FAULT
                 code, lost = FAILED, lost or isinstance(reason, Lost)
                 continue
             spent = time.monotonic() - begin
@@ -617,11 +638,13 @@ class Beside:
             with self.guard:
                 if self.stopped or not self.names:
                     return
-                self.process = subprocess.Popen(self._command())
+                # a fault of theirs would end all processes that share the GPU by its service
+                self.process = subprocess.Popen(self._command(), env=apart())
             self.code = self.process.wait()
-            if self.code >= 0 and self.code != AGAIN:
+            if self.code >= 0 and self.code not in (AGAIN, FAULT):
                 return
-            faults += self.code < 0  # a process that a signal has ended has a code below 0
+            # a process that a signal has ended has a code below 0
+            faults += self.code < 0 or self.code == FAULT
 
     def _command(self) -> list[str]:
         s = self.s
