@@ -467,7 +467,7 @@ def test_settings_are_tried_on_the_next_seed_as_long_as_they_come_there(
 
 def test_an_entry_has_every_trial_and_seed_and_what_they_took(entered: League) -> None:
     found = entry_of(entered, "soba")
-    where = f"--tracks {league.folder}"
+    where = f"--tracks {entered.folder}"
     assert found.command == f"reproduce league run --track tiny --method soba {where}"
     for task, measured in found.tasks.items():
         assert len(measured.trials.status) == 4
@@ -1374,8 +1374,8 @@ def test_the_code_of_a_packages_task_decides_its_rules_and_runs(
     assert len({own[0], first[0], second[0]}) == len({own[1], first[1], second[1]}) == 3
     monkeypatch.undo()
     target = {"_target_": "league_guest.methods.method"}
-    assert rules.outside_code({"task": target, "algorithm": {}})
-    assert rules.outside_code({"task": {"_target_": "tasks.x.f"}, "algorithm": {}}) is None
+    assert digests.outside_code({"task": target, "algorithm": {}})
+    assert digests.outside_code({"task": {"_target_": "tasks.x.f"}, "algorithm": {}}) is None
 
 
 def test_several_tracks_are_asked_for_at_once(

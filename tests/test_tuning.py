@@ -411,7 +411,7 @@ def test_code_that_ends_the_process_is_an_error_before_a_search_too(
     monkeypatch.setattr(opening, "open_run", lambda *_: sys.exit(0))
     monkeypatch.setattr(tuning, "place", lambda config: None)
     with pytest.raises(RuntimeError, match=r"^code of the run raised SystemExit: 0$"):
-        tuning.aim_of({}, {})
+        tuning.aim_of({}, {"run": {}})
 
 
 def test_who_goes_on_later_is_said_by_the_folder(tmp_path: Path) -> None:

@@ -367,7 +367,8 @@ class Replayed:
     def seconds(self) -> float:
         return self.replays.wall
 
-    def told(self) -> dict[str, Any]:
+    @property
+    def replayed(self) -> dict[str, Any]:
         """See `Replays.told`."""
         return self.replays.told()
 

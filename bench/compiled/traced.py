@@ -301,9 +301,6 @@ class Compiled:
         self.seconds += wall
         return Taken(s, wall, cpu)
 
-    def told(self) -> None:
-        """No answer of an oracle is replayed here; see `replayed.Replays.told`."""
-
     def _find_form(self, at: At) -> tuple[Form, Call, list[Tensor], At] | None:
         """A form that holds for a step, its call, and its inputs; None if there is none yet."""
         for k, (form, call) in enumerate(self.forms):

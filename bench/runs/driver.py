@@ -68,7 +68,7 @@ class OneByOne:
 
     @property
     def replayed(self) -> dict[str, Any] | None:
-        return self.compiled.told() if self.compiled else None
+        return getattr(self.compiled, "replayed", None)  # only `Replayed` has such answers
 
     def __call__(self, standings: dict[int, Standing], many: int) -> TakenTogether:
         return self.take(standings, many)

@@ -167,7 +167,7 @@ def earlier_end(config: dict[str, Any], folder: RunFolder) -> Callable[[bool], i
                     remark = "this run diverged (run.retry_failed=true tries it again)"
                 said = describe_change(config, folder) or f"nothing to do: {remark}"
                 show_end(folder.shown_summary() or summary, folder, said)
-                if is_wandb(config["logger"]):
+                if is_wandb(config.get("logger", {})):
                     tell_unknown([folder.path])
             return exit_code(summary)
 
