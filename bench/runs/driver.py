@@ -161,7 +161,7 @@ def continue_environment(
     if changed:
         names = ", ".join(changed)
         print(f"bench: {folder.path} goes on under another {names}; noted there", file=sys.stderr)
-    files = [(each.get("source") or {}).get("files") for each in (first, environment)]
+    files = source_files(first), source_files(environment)
     if all(files) and (edited := differing_files(*files)):
         print(
             f"bench: {folder.path}: its steps up to {step} are of other code, as these have "
@@ -169,6 +169,11 @@ def continue_environment(
             file=sys.stderr,
         )
     return {**first, "continued": [*old.get("continued", []), {"step": step, "changed": changed}]}
+
+
+def source_files(environment: dict[str, Any]) -> dict[str, str]:
+    """The digests of the files that a run used, by path; empty if its environment has none."""
+    return (environment.get("source") or {}).get("files") or {}
 
 
 def open_recordings(runs: Sequence[OpenRun], shown: bool) -> list[Recording]:

@@ -280,11 +280,11 @@ def refuse_local_settings(place: Path) -> None:
 
 def proxy_of(url: str) -> str | None:
     """The proxy by which W&B reaches a host, as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment  # slow to import
+    from urllib.request import getproxies, proxy_bypass  # slow to import
 
     parts = urlsplit(url)
-    found = getproxies_environment().get(parts.scheme)
-    if not found or proxy_bypass_environment(parts.netloc):
+    found = getproxies().get(parts.scheme)
+    if not found or proxy_bypass(parts.netloc):
         return None
     return found if "//" in found else f"http://{found}"
 
