@@ -17,6 +17,7 @@ import torch
 from hydra import compose, initialize_config_module
 
 import bench.core.loop
+from bench import main
 from bench.compiled.symbols import NoGraph
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, first
@@ -1183,3 +1184,14 @@ def test_answers_from_before_a_job_was_submitted_do_not_say_that_it_has_ended(
     assert not queue.misses("8_1", 108.0)  # one answer since then
     now[0] = 115.0
     assert queue.misses("8_1", 108.0)
+
+
+def test_a_gpu_without_memory_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    error = torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1 GiB"
+    )
+    assert main.report_error(error) == exit_codes.FAILED
+    assert capsys.readouterr().err == (
+        "bench: the GPU has too little memory left: CUDA out of memory; the same command goes on, "
+        "or write run.device=cpu\n"
+    )

@@ -2,8 +2,8 @@
 
 Paper -> here: alpha -> inner_lr, D -> T, N -> N, beta -> outer_lr, c -> c.
 
-The lower variable starts from the last step's, as in AID-CG, and so does, unlike there, the linear
-system's solution (lines 3 and 7).
+The lower variable starts from that of the last step, as in AID-CG (line 3). The linear system's
+solution does so too, unlike in AID-CG (line 7).
 
 Where `batch` is set, one batch of each level serves a whole outer step.
 """

@@ -8,11 +8,11 @@ sizes at the first step; where such a size is 0, as at a start that solves the l
 taken for 1. The lower level is solved by gradient descent from the last y, the system by conjugate
 gradients from the last solution. The step size of x adapts as in section 3 and in the author's code
 (fabianp/hoag): it grows by 1 / .95 after a sufficient decrease of f, and halves after an increase.
-After an increase by a fifth or more x also stays where it is. What decrease is sufficient is asked
-as in the earlier versions of that code, with epsilon_k in the units of f: in the first steps f may
-rise by about as much. The last version asks for more, halves the step size after an increase by a
-fifth only, so that f may grow for ever by less, and moves twice along each direction that it
-accepts; none of these is done here.
+After an increase by a fifth or more x also stays where it is. The test of a sufficient decrease is
+that of the earlier versions of that code. It has epsilon_k in the units of f, so that f may rise by
+about epsilon_k. The last version asks for more, halves the step size after an increase by a fifth
+only, so that f may grow for ever by less, and moves twice along each direction that it accepts;
+none of these is done here.
 
 The method is deterministic and made for all the data.
 
