@@ -27,6 +27,7 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 sys.path.insert(0, str(ROOT))
 
 from bench.core.packages import GROUP, PACKAGES, TAKEN, listed, named_by  # noqa: E402
+from bench.runs.files import write_whole  # noqa: E402
 
 KINDS = ("algorithm", "task")
 
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         write_all(files)
         for table, text in added.items():
             table.parent.mkdir(parents=True, exist_ok=True)
-            table.write_text(text, encoding="utf-8")
+            write_whole(table, text)  # every command reads it
     except Refused as refused:
         parser.error(str(refused))
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 
-from bench.core import packages
+import algorithms
+from bench.core import packages, settings
 from bench.core.settings import BadSetting, locate
 from bench.reproduce import book, cli, records
 from bench.reproduce.book import load_book
@@ -421,6 +423,26 @@ def test_broken_code_is_refused_where_it_is_used_and_nowhere_else(
     finally:
         for name in ("mine", "mine.code"):
             sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("def", "SyntaxError: invalid syntax (unwritten.py, line 1)"),
+        ("import nobodys_module", "ModuleNotFoundError: No module named 'nobodys_module'"),
+    ],
+)
+def test_a_method_of_this_repository_that_cannot_be_imported_is_refused(
+    code: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a sweep tells it as the reason of one run, and makes the others."""
+    (tmp_path / "unwritten.py").write_text(code)
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
+    target = "algorithms.unwritten.method"
+    monkeypatch.setattr(settings, "named_in_conf", lambda: frozenset({target}))
+    told = f"algorithm._target_={target}: algorithms.unwritten cannot be imported: {why}; repair it"
+    with pytest.raises(BadSetting, match=f"^{re.escape(told)}$"):
+        locate(target, "algorithm")
 
 
 def test_a_method_whose_code_is_broken_hides_no_other(write: Callable[..., Path]) -> None:

@@ -41,8 +41,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "outer_lr": 0.05, "inner_lr": 0.05, "ratio": 1.0, "T": 10, "lam": 1.0, "delta": 0.0,
         "growth": 0.3333, "decay": 0.0,
     },
-    "vpbgd": {"outer_lr": 0.05, "ratio": 1.0, "inner_lr": 0.05, "gamma": 10.0, "T": 10},
-    "gpbgd": {"outer_lr": 0.02, "ratio": 1.0, "gamma": 10.0},
+    "vpbgd": {"outer_lr": 0.5, "ratio": 1.0, "inner_lr": 0.05, "gamma": 10.0, "T": 10},
+    "gpbgd": {"outer_lr": 0.2, "ratio": 1.0, "gamma": 10.0},
     "hoag": {
         "inner_lr": 0.05, "outer_lr": "adaptive", "schedule": "exponential", "tolerance": 0.1,
         "T": 1000, "Q": 100, "outer_rule": "gd",

@@ -249,7 +249,12 @@ def locate(target: Any, path: str) -> Callable[..., Any]:
     package = package_of(target)
     if package is not None:
         return import_outside(package, module_name, name, here)
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # of a method that someone is writing: a sweep's others go on
+        raise BadSetting(
+            f"{here}: {module_name} cannot be imported: {why(error)}; repair it"
+        ) from error
     function: Callable[..., Any] | None = getattr(module, name, None)
     if function is None:
         raise BadSetting(f"{here}: {module_name} has no function {name}; write its name here")
@@ -263,10 +268,14 @@ def import_outside(package: Package, module_name: str, name: str, here: str) -> 
         hints_of(function)
     except (Exception, SystemExit) as error:
         raise BadSetting(
-            f"{here}: {package.shown} cannot be used: {type(error).__name__}: "
-            f"{' '.join(str(error).split())}; repair it in {package.folder}"
+            f"{here}: {package.shown} cannot be used: {why(error)}; repair it in {package.folder}"
         ) from error
     return function
+
+
+def why(error: BaseException) -> str:
+    """The kind of an error and its text, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def hint(target: Any) -> str:

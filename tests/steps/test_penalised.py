@@ -100,8 +100,9 @@ def vpbgd_by_hand(
 ) -> ByHand:
     """w descends g(x, .) from the last w; (x, y) take a step on f + gamma (g(x, y) - g(x, w)).
 
-    ratio: of the step size of x to that of y.
+    Its size is lr over gamma, unless gamma is below 1. ratio: of the step size of x to that of y.
     """
+    step = lr / gamma if gamma > 1 else lr
     task = at.CASES[case]()
 
     def steps(draws: Callable[[int], Draw]) -> Iterator[Values]:
@@ -119,16 +120,17 @@ def vpbgd_by_hand(
                 return at.upper(x, y, xi) + gamma * gap
 
             d_x, d_y = partials(penalised, x, y, None)
-            x, y = at.in_x(task, x - ratio * lr * d_x), at.in_y(task, y - lr * d_y)
+            x, y = at.in_x(task, x - ratio * step * d_x), at.in_y(task, y - step * d_y)
             yield {"x": x, "y": y, "w": w, "info/gradient_sq": d_x @ d_x}
 
     return steps
 
 
+@pytest.mark.parametrize("gamma", [0.4, 1.7])
 @pytest.mark.parametrize("batch", [8, None])
 @pytest.mark.parametrize("case", at.CASES)
-def test_vpbgd(case: str, batch: int | None) -> None:
-    settings = (0.1, 0.3, 1.7, 3)
+def test_vpbgd(case: str, batch: int | None, gamma: float) -> None:
+    settings = (0.1, 0.3, gamma, 3)
     assert_follows(at.CASES[case](), vpbgd(*settings, batch), vpbgd_by_hand(case, batch, *settings))
 
 
@@ -143,13 +145,14 @@ def test_vpbgd_unless_told_otherwise() -> None:
     assert_follows(at.problem(), vpbgd(0.02, 0.3), hand)
 
 
-@pytest.mark.parametrize(("gamma", "ratio"), [(1.3, None), (None, None), (1.3, 0.4)])
+@pytest.mark.parametrize(("gamma", "ratio"), [(1.3, None), (None, None), (1.3, 0.4), (0.4, None)])
 @pytest.mark.parametrize("batch", [8, None])
 @pytest.mark.parametrize("case", at.CASES)
 def test_gpbgd(case: str, batch: int | None, gamma: float | None, ratio: float | None) -> None:
-    """(x, y) take a step on f + gamma |g_y|^2; gamma is 10 unless told otherwise, and the ratio of
-    the step size of x to that of y is 1."""
+    """(x, y) take a step on f + gamma |g_y|^2, of a size over gamma where that is above 1; gamma is
+    10 unless told otherwise, and the ratio of the step size of x to that of y is 1."""
     task, weight = at.CASES[case](), gamma or 10.0
+    size = 0.05 / weight if weight > 1 else 0.05
 
     def by_hand(draws: Callable[[int], Draw]) -> Iterator[Values]:
         x, y = at.X0, at.Y0
@@ -158,8 +161,8 @@ def test_gpbgd(case: str, batch: int | None, gamma: float | None, ratio: float |
             (f_x, f_y), g_y = partials(at.upper, x, y, xi), at.g_y(x, y, zeta)
             d_x = f_x + 2 * weight * at.g_xy(x, y, zeta) @ g_y
             d_y = f_y + 2 * weight * at.g_yy(x, y, zeta) @ g_y
-            step = 0.05 * (ratio or 1.0)
-            x, y = at.in_x(task, x - step * d_x), at.in_y(task, y - 0.05 * d_y)
+            step = size * (ratio or 1.0)
+            x, y = at.in_x(task, x - step * d_x), at.in_y(task, y - size * d_y)
             yield {"x": x, "y": y, "info/gradient_sq": d_x @ d_x}
 
     given = {"gamma": gamma, "ratio": ratio}
