@@ -191,6 +191,26 @@ def test_nine_runs_end_in_a_table_and_a_command(main: Main, tmp_path: Path) -> N
     assert how == f"curves with bands: reproduce compare {folder}"
 
 
+def test_runs_of_older_code_are_marked(
+    main: Main,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They stand beside those that are made now, which may be of another method."""
+    sizes = ("task=quadratic", "run.steps=4", "run.every=2", "run.threads=1", "vectorize=[]")
+    assert main("-m", "hydra/launcher=here", *sizes, "algorithm=itd", "seed=0,1").code == 0
+
+    def changed(config: Any, folder: RunFolder) -> str | None:
+        return "its code has changed" if config["seed"] == 1 else None
+
+    monkeypatch.setattr(sweep, "describe_change", changed)
+    said = main("-m", "hydra/launcher=here", *sizes, "algorithm=itd,bome", "seed=0,1")
+    assert said.code == 0, said.err
+    *_, first, second, _, old, _ = said.out.splitlines()
+    runs = dict(row.split()[:2] for row in (first, second))
+    assert runs == {"itd": "2*", "bome": "2"}
+    assert old.startswith("* with runs from before their code or data changed: run.force=true")
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0.4, "0 s"), (99.0, "99 s"), (120.0, "2 min"), (9000.0, "2.5 h")]
 )

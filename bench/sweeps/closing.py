@@ -17,16 +17,19 @@ from bench.runs.folder import RunFolder
 
 MOST = 30  # settings that are listed
 SEED = "seed"
+OLD = "*"  # beside the number of a row's runs
 
 
 class Made(NamedTuple):
     """A run of the sweep that was to be made, or was there.
 
-    settings: what the command line says of it in particular, its seed among them.
+    settings: what the command line says of it in particular, its seed among them. changed: it was
+    there, and its code or its data have changed since.
     """
 
     settings: dict[str, str]
     folder: RunFolder
+    changed: bool = False
 
     @property
     def setting(self) -> dict[str, str]:
@@ -40,7 +43,10 @@ class Made(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What the runs of one setting came to. The means are over those that are done."""
+    """What the runs of one setting came to. The means are over those that are done.
+
+    changed: whether the code or the data of one of them have changed since it was made.
+    """
 
     settings: dict[str, str]
     runs: int
@@ -48,6 +54,7 @@ class Row(NamedTuple):
     seconds: float
     calls: float
     samples: float
+    changed: bool = False
 
     @property
     def mean(self) -> float:
@@ -158,6 +165,7 @@ def row_of(own: Sequence[Made], ends: Mapping[Path, Mapping[str, Any]], metric: 
         mean_of([last.get("seconds", math.nan) for last in done]),
         mean_of([total_of(last, "calls") for last in done]),
         mean_of([total_of(last, "samples") for last in done]),
+        any(each.changed for each in own),
     )
 
 
@@ -204,6 +212,11 @@ def print_closing(
                 "all seeds came to the same values: where a seed changes nothing, runs are no "
                 "repetitions"
             )
+        if any(row.changed for row in rows[:most]):
+            console.print(
+                f"{OLD} with runs from before their code or data changed: run.force=true makes "
+                "them anew"
+            )
         if len(rows) > most:
             console.print(f"... and {len(rows) - most} more")
     if tables:
@@ -233,7 +246,7 @@ def table_of(kind: Kind, rows: Sequence[Row]) -> Table:
         done = len(row.values)
         table.add_row(
             *(row.settings.get(key, "") for key in keys),
-            str(done) if done == row.runs else f"{done} of {row.runs}",
+            (str(done) if done == row.runs else f"{done} of {row.runs}") + OLD * row.changed,
             mean_and_deviation(row.values),
             "-" if math.isnan(row.seconds) else f"{row.seconds:.3g}",
             *(count_cell(n) for n in ([row.calls, row.samples] if sampled else [row.calls])),

@@ -73,6 +73,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
             f"the sweep is empty: {' '.join(master.hydra.overrides.task)} names no run"
         )
     ends = dict(enumerate(map(earlier_outcome, runs)))
+    changed = {n for n, end in ends.items() if end and end.status == "skipped" and end.reason}
     skip_repeated(runs, ends)
     for number, outcome in ends.items():
         if outcome is not None and outcome.status == "refused":
@@ -148,7 +149,7 @@ def run_sweep(compose: Composer, overrides: Sequence[Sequence[str]], master: Dic
         ]
         print_table(outcomes, folder)
         made = [
-            Made(settings[run.number], run.folder)
+            Made(settings[run.number], run.folder, run.number in changed)
             for run, outcome in zip(runs, outcomes, strict=True)
             if run.folder is not None and outcome.status != "lost"  # it may have older values
         ]
