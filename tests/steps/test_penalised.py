@@ -89,6 +89,13 @@ def test_f2sa_unless_told_otherwise() -> None:
     assert_follows(at.problem(), f2sa(0.1, 0.3), hand)
 
 
+@pytest.mark.parametrize(("decay", "growth"), [(0.5714, 0.1429), (0.4, 0.2)])
+def test_lambda_of_f2sa_grows_as_its_paper_has_it_for_noise(decay: float, growth: float) -> None:
+    """(a, c) = (5/7, 4/7) where all gradients are noisy, (3/5, 2/5) where those of f are."""
+    hand = f2sa_by_hand("free", None, 0.1, 0.3, 1.0, 10, 1.0, 0.0, growth, decay)
+    assert_follows(at.problem(), f2sa(0.1, 0.3, decay=decay), hand)
+
+
 def vpbgd_by_hand(
     case: str,
     batch: int | None,
