@@ -29,7 +29,7 @@ class State(NamedTuple):
     lam: Tensor  # without its growth as a power of the step
 
 
-@version(2)
+@version(3)
 def f2sa(
     outer_lr: Positive,
     inner_lr: Positive,
@@ -47,14 +47,14 @@ def f2sa(
     inner_lr k^-decay (4/7 is the paper's where gradients are noisy), that of y is alpha_k =
     outer_lr k^-decay / max(lambda_k, 1), so that its steps stay stable as lambda grows (the paper
     asks for alpha_k lambda_k <= 1 / L), and that of x is ratio * alpha_k. growth None: (1 - decay)
-    / 3, to four digits, as in the paper. T: the steps on each of y and z. batch: the samples of a
+    / 3, as in the paper. T: the steps on each of y and z. batch: the samples of a
     batch; None: all the data.
 
     Caveat: lambda stays finite and grows slowly, and the solution of the penalised problem is off
     by about 1 / lambda.
     """
 
-    grows = round((1 - decay) / 3, 4) if growth is None else growth
+    grows = (1 - decay) / 3 if growth is None else growth
 
     def init(x: Tensor, y: Tensor) -> State:
         return State(x, y, y, x.new_full((), lam))
