@@ -37,9 +37,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "gda": {"outer_lr": 0.05},
     "optimistic_gd": {"outer_lr": 0.05, "variant": "paper", "stale": 10},
     # ours, where the methods' papers leave them open; .1 and .9 are HOAG's experiments'
-    "f2sa": {  # lambda grows as k^(1/3), (1 - decay) / 3, the paper's schedule for exact gradients
+    "f2sa": {  # lambda grows as k^(1/3), the paper's schedule for exact gradients
         "outer_lr": 0.05, "inner_lr": 0.05, "ratio": 1.0, "T": 10, "lam": 1.0, "delta": 0.0,
-        "growth": None, "decay": 0.0,
+        "growth": 0.3333, "decay": 0.0,
     },
     "vpbgd": {"outer_lr": 0.5, "ratio": 1.0, "inner_lr": 0.05, "gamma": 10.0, "T": 10},
     "gpbgd": {"outer_lr": 0.2, "ratio": 1.0, "gamma": 10.0},

@@ -5,7 +5,7 @@ lambda_0 -> lam, T -> T.
 
 The paper's schedules are alpha_k ~ k^-a, gamma_k ~ k^-c and lambda_k = gamma_k / (2 alpha_k), which
 grows as k^(a - c): (a, c) = (1/3, 0) for exact gradients, (3/5, 2/5) where those of f are noisy and
-(5/7, 4/7) where all are. Here c -> decay and a - c -> growth, which is (1 - c) / 3 in all three.
+(5/7, 4/7) where all are. Here c -> decay and a - c -> growth.
 
 y follows argmin f + lambda g, z follows argmin g; the gradient of the penalty function
 lambda (g(x, y) - g(x, z)) + f(x, y) in x takes no second derivative.
@@ -29,7 +29,7 @@ class State(NamedTuple):
     lam: Tensor  # without its growth as a power of the step
 
 
-@version(3)
+@version(2)
 def f2sa(
     outer_lr: Positive,
     inner_lr: Positive,
@@ -37,24 +37,21 @@ def f2sa(
     T: Count = 10,
     lam: Positive = 1.0,
     delta: NonNegative = 0.0,
-    growth: NonNegative | None = None,
+    growth: NonNegative = 0.3333,
     decay: NonNegative = 0.0,
     batch: Count | None = None,
 ) -> Algorithm:
     """F2SA.
 
     At step k = 1, 2, ... lambda_k = (lam + (k - 1) delta) k^growth, the step size of z is gamma_k =
-    inner_lr k^-decay (4/7 is the paper's where gradients are noisy), that of y is alpha_k =
-    outer_lr k^-decay / max(lambda_k, 1), so that its steps stay stable as lambda grows (the paper
-    asks for alpha_k lambda_k <= 1 / L), and that of x is ratio * alpha_k. growth None: (1 - decay)
-    / 3, as in the paper. T: the steps on each of y and z. batch: the samples of a
-    batch; None: all the data.
+    inner_lr k^-decay, that of y is alpha_k = outer_lr k^-decay / max(lambda_k, 1), so that its
+    steps stay stable as lambda grows (the paper asks for alpha_k lambda_k <= 1 / L), and that of x
+    is ratio * alpha_k. T: the steps on each of y and z. batch: the samples of a batch; None: all
+    the data.
 
     Caveat: lambda stays finite and grows slowly, and the solution of the penalised problem is off
     by about 1 / lambda.
     """
-
-    grows = (1 - decay) / 3 if growth is None else growth
 
     def init(x: Tensor, y: Tensor) -> State:
         return State(x, y, y, x.new_full((), lam))
@@ -62,7 +59,7 @@ def f2sa(
     def step(o: Oracle, s: State, draw: Draw) -> tuple[State, dict[str, Tensor]]:
         x, y, z, base = s
         k = draw.step + 1
-        lam, fall = base * k**grows, k**-decay
+        lam, fall = base * k**growth, k**-decay
         gamma, alpha = inner_lr * fall, outer_lr * fall / torch.clamp(lam, min=1.0)
         for _ in range(T):
             z = o.project_y(z - gamma * o.g_y(x, z, draw.g(batch)))
