@@ -54,12 +54,12 @@ def bvfsm(
     outer, outer_lr: the rule and the size of the step on x. lower_lr, inner_lr: the step sizes of y
     and z. T, inner_momentum: the number and the momentum of the steps on each of them; a step that
     would leave the domain of the logarithm is not taken, and leaves no momentum. l2, log: the
-    weights of the regularisers and of the barrier, which is -log r_k log(g(z) + l2 r_k |z|^2 - g(y)
-    + eps). variant: "code" adds the detached value of g(y) inside the logarithm, so that the
-    barrier's weight does not see g(y). decay, rate, horizon: r_k is 1 / log(rate (horizon + 1))
-    ("constant", as in BOME's released code for its toys), 1 / log(rate (k + 1)) ("log") or (k +
-    1)^-rate ("power", both as in BOME's released code for its hyperparameter problems). batch: the
-    samples of a batch; None: all the data.
+    weights of the regularisers and of the barrier, which is
+    -log r_k log(g(z) + l2 r_k |z|^2 - g(y) + eps). variant: "code" adds the detached value of g(y)
+    inside the logarithm, so that the barrier's weight does not see g(y). decay, rate, horizon: r_k
+    is 1 / log(rate (horizon + 1)) ("constant", as in BOME's released code for its toys),
+    1 / log(rate (k + 1)) ("log") or (k + 1)^-rate ("power", both as in BOME's released code for its
+    hyperparameter problems). batch: the samples of a batch; None: all the data.
 
     Raises BadSetting where a logarithm in r_k would be at most 0, and for l2 and eps that are both
     0, with which the barrier begins at its pole. With eps = 0 the barrier also has a pole at z = 0,

@@ -1,9 +1,9 @@
 """V-PBGD and G-PBGD (Shen and Chen, ICML 2023): gradient descent on a penalised single level.
 
 Paper -> here: alpha -> outer_lr / max(gamma, 1), beta -> inner_lr, gamma and T -> gamma and T. The
-step size on the penalised loss falls as its weight gamma grows, as in the released code: the
-theorems ask for an alpha of the order of 1 / gamma. The paper has one step size for x and y, which
-is ratio = 1.
+step size on the penalised loss falls as its weight gamma grows, as in the released code, so that
+steps which are stable with one gamma are so with another. The paper has one step size for x and y,
+which is ratio = 1.
 
 V-PBGD (Algorithm 1) penalises the value function, gamma (g(x, y) - g(x, w)), where w is T
 gradient steps on g(x, .); G-PBGD penalises gamma |g_y(x, y)|^2. x and y move together.
