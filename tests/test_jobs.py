@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench.core.settings import BadSetting
+from bench.core.settings import BadSetting, reason_of
 from bench.runs import lanes, launch, lock, machine, stop
-from bench.runs.folder import RunFolder, RunState, reason_of
+from bench.runs.folder import RunFolder, RunState
 from bench.sweeps import jobs
 from bench.sweeps.jobs import Job
 

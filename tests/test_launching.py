@@ -21,7 +21,7 @@ from bench import main
 from bench.compiled.symbols import NoGraph
 from bench.core.algorithm import Algorithm
 from bench.core.loop import Standing, first
-from bench.core.settings import BadSetting
+from bench.core.settings import BadSetting, reason_of
 from bench.core.task import Context, Ledger, Report, Task
 from bench.core.view import Heatmap, Histogram
 from bench.numerics.sets import box
@@ -37,7 +37,7 @@ from bench.runs import (
     stop,
 )
 from bench.runs.files import read_json, write_json
-from bench.runs.folder import FILES, RunFolder, reason_of
+from bench.runs.folder import FILES, RunFolder
 from bench.runs.history import History, read_rows
 from bench.runs.launch import perform, place
 from bench.runs.loggers import Logger

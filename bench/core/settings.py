@@ -253,7 +253,7 @@ def locate(target: Any, path: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except Exception as error:  # of a method that someone is writing: a sweep's others go on
         raise BadSetting(
-            f"{here}: {module_name} cannot be imported: {why(error)}; repair it"
+            f"{here}: {module_name} cannot be imported: {reason_of(error)}; repair it"
         ) from error
     function: Callable[..., Any] | None = getattr(module, name, None)
     if function is None:
@@ -268,14 +268,15 @@ def import_outside(package: Package, module_name: str, name: str, here: str) -> 
         hints_of(function)
     except (Exception, SystemExit) as error:
         raise BadSetting(
-            f"{here}: {package.shown} cannot be used: {why(error)}; repair it in {package.folder}"
+            f"{here}: {package.shown} cannot be used: {reason_of(error)}; "
+            f"repair it in {package.folder}"
         ) from error
     return function
 
 
-def why(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The kind of an error and its text, on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def hint(target: Any) -> str:

@@ -20,12 +20,12 @@ from bench.core.loop import (
     take_for_one,
     take_plainly,
 )
-from bench.core.settings import BadSetting
+from bench.core.settings import BadSetting, reason_of
 from bench.core.task import Task
 from bench.runs import machine, stop
 from bench.runs.environment import differences, environment_of
 from bench.runs.exit_codes import FAILED, INTERRUPTED, PUT_OFF
-from bench.runs.folder import RunFolder, reason_of
+from bench.runs.folder import RunFolder
 from bench.runs.loggers import check_ready
 from bench.runs.machine import is_of_device
 from bench.runs.name import meaning_of

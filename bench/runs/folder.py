@@ -391,8 +391,3 @@ def _holding(file: str, place: Path) -> Iterator[Path]:
 def has_ended_run(root: Path) -> bool:
     """Whether some run below `root` has ended."""
     return next(_holding(SUMMARY, root), None) is not None
-
-
-def reason_of(error: BaseException) -> str:
-    """An error as one line, for the note of why a run stopped."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -24,6 +24,7 @@ from bench.core.settings import (
     Positive,
     check_settings,
     expand,
+    reason_of,
     validate,
 )
 from bench.core.task import Task
@@ -31,7 +32,7 @@ from bench.runs import stop
 from bench.runs.better import better_values
 from bench.runs.driver import OneByOne, drive, record_first_step
 from bench.runs.exit_codes import FAILED
-from bench.runs.folder import RunFolder, folder_of, reason_of
+from bench.runs.folder import RunFolder, folder_of
 from bench.runs.logger import Logger
 from bench.runs.loggers import is_wandb, tell_unknown
 from bench.runs.machine import is_of_device

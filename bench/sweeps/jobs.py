@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.core.settings import BadSetting
+from bench.core.settings import BadSetting, reason_of
 from bench.runs import stop
 from bench.runs.files import append_to
-from bench.runs.folder import LOST, RunFolder, RunState, reason_of
+from bench.runs.folder import LOST, RunFolder, RunState
 from bench.runs.importing import import_torch
 from bench.runs.lock import Busy
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 
 from bench.core.algorithm import Algorithm
-from bench.core.settings import BadSetting, build
+from bench.core.settings import BadSetting, build, reason_of
 from bench.reproduce.league.digests import method_digest, rules_of
 from bench.reproduce.league.entries import (
     Entry,
@@ -53,7 +53,6 @@ from bench.reproduce.league.trials import (
     refuse,
 )
 from bench.runs import lock
-from bench.runs.folder import reason_of
 from bench.runs.opening import of_kind
 
 ROWS = ".league"  # below the folder of runs

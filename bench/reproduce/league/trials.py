@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from bench.core.settings import BadSetting, build
+from bench.core.settings import BadSetting, build, reason_of
 from bench.core.work import Ended, Goal, Limit, work_to_goal
 from bench.reproduce.league.digests import describe_method, describe_task, method_digest
 from bench.reproduce.league.rules import (
@@ -29,7 +29,6 @@ from bench.reproduce.league.targets import TaskTargets, task_of
 from bench.reproduce.schema import StrictModel
 from bench.runs import machine
 from bench.runs.files import append_to
-from bench.runs.folder import reason_of
 from bench.runs.name import hash_of
 
 Status = Literal["reached", "limit", "diverged", "failed", "killed"]
