@@ -11,8 +11,9 @@ A fraction mu^i of the images of class i is there; mu grows in phases.
 The paper says neither what a round's D_t is, nor how wide the network is, nor what is done about
 batch normalisation in tests. As in the related released code of OAGD, D_t is one batch of each set
 here, and the widths are 64. Unlike that code, the validation set is imbalanced like the training
-set, because the paper's weights u would otherwise all be the same; gamma goes through no sigmoid,
-because the paper prints none; there is no momentum and no weight decay.
+set, because the paper's weights u, if they are of the validation set as in that code, would
+otherwise all be the same; gamma goes through no sigmoid, because the paper prints none; there is no
+momentum and no weight decay.
 """
 
 import math

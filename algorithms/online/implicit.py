@@ -50,9 +50,9 @@ def oagd(
 
     inner_lr, outer_lr: the step sizes of y and x. eta, Q: the step size and the products of a
     Neumann series, where the paper solves the linear system exactly. Series, window and decay are
-    those of its released code. (That code goes once through all batches of the window in place of K
-    steps on the last, with momentum and weight decay.) batch: the samples of a batch; None: all the
-    data of a round.
+    those of its released code. (That code divides by the weights of the rounds so far, and goes
+    once through all batches of the window in place of K steps on the last, with momentum and weight
+    decay.) batch: the samples of a batch; None: all the data of a round.
 
     Caveat: Q steps do not end at v*, which biases the hypergradient; with eta above 2 / curvature
     they diverge.
@@ -114,7 +114,8 @@ def sobow(
 
     The analysis is for a strongly convex g. Where g_yy is not positive definite, as with a neural
     network below, conjugate gradients may give any v: info/indefinite counts the rounds in which a
-    product v^T g_yy v came out negative. truncated: the iterations end at such a direction.
+    product p^T g_yy p came out negative, for a direction or the start p. truncated: the iterations
+    end at such a direction.
     """
 
     def iterations(k: int) -> int:
@@ -211,7 +212,7 @@ def aobo(
     has cut short. inner_lr, system_lr, outer_lr: the step sizes of y, v and x. batch: the samples
     of a batch; None: all the data of a round.
 
-    Caveat: its inner loop ends at the tolerance delta, which y* may be away from.
+    Caveat: its inner loop ends once |g_y| is at most delta, at a point that may be away from y*.
     """
 
     def step(o: Oracle, s: AdaptiveState, draw: Draw) -> tuple[AdaptiveState, dict[str, Tensor]]:

@@ -5,8 +5,9 @@ Paper -> here: the step size of y -> inner_lr, of x -> outer_lr; w -> window; K 
 The descriptions at hand leave some things open. The choices here: OBBO's Bregman divergence is the
 squared Euclidean distance, whose step is a projected gradient step, because F2OBO's comparison
 names no other and has a box to project on. The hypergradient goes back through the K inner steps,
-as F2OBO says that OBBO's does. Losses before round 1 are zero, so that the first w - 1 averages are
-over w rounds too.
+as F2OBO says that OBBO's does. SOBBO's abstract speaks of a weighted average, and F2OBO of a window
+alone: the weights are equal here. Losses before round 1 are zero, so that the first w - 1 averages
+are over w rounds too.
 """
 
 from typing import NamedTuple

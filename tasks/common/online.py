@@ -51,9 +51,10 @@ def measure_round(
     """What the round adds to the sums NAMES: to the regret BLReg(T), F2OBO's eq. (2), and to the
     variations V_T and H_{2,T}, eq. (4).
 
-    The variations compare this round with the next. They have x_t in place of the supremum over x,
-    so that their sums are lower bounds. gamma: step size of the gradient mapping. make: see
-    `Context.oracle`.
+    The variations compare this round with the next. They have x_t in place of the supremum over x.
+    Where every round is measured and the lower level is solved exactly, their sums are thus lower
+    bounds, but for the last pair, (T, T + 1), which eq. (4) does not have; else they are estimates.
+    gamma: step size of the gradient mapping. make: see `Context.oracle`.
     """
     if how.every == 0 or step % how.every:
         return dict.fromkeys(NAMES, x.new_zeros(()))
