@@ -164,16 +164,27 @@ def test_lanes_go_back_from_one_step_all_or_none(
     monkeypatch.setattr(state, "MOST_IN_ALL", 14_000)
     made.save()
     assert carried() == [{"a0", "a1", "a2", "c0"}]
-    monkeypatch.setattr(state, "MOST_BYTES", 8_000)  # a group that is too large for a file
+    monkeypatch.setattr(state, "MOST_BYTES", 8_000)  # a group that is too large for one file
     made.save()
-    assert carried() == [{"a2", "a1"}, {"a0", "b2", "c0"}]
+    assert carried() == [{"a2", "a1"}, {"a0", "c0"}]
+    monkeypatch.setattr(state, "MOST_IN_ALL", 20_000)
+    made.save()
+    assert carried() == [{"a2", "a1"}, {"a0"}, {"b2", "b1"}, {"b0", "c0"}]
+    monkeypatch.setattr(state, "MOST_FILES", 3)
+    made.save()
+    assert carried() == [{"a2", "a1"}, {"a0", "c0"}]
+    monkeypatch.setattr(state, "MOST_BYTES", 2_000)  # less than a run of the group
+    made.save()
+    assert carried() == [{"c0"}]
 
 
 def test_all_is_read_before_anything_is_compressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that saves a checkpoint meanwhile has its earlier one beside those of other lanes."""
+    """A run that saves a checkpoint meanwhile has its earlier one beside those of other lanes, in
+    another file too."""
     runs, before = tmp_path / "runs", {}
+    monkeypatch.setattr(state, "MOST_BYTES", 2_000)
     for k in range(3):
         before[k] = going(runs, f"t/m/a{k}", 5).joinpath("checkpoint.pt").read_bytes()
     plain = tarfile.open

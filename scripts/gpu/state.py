@@ -43,12 +43,11 @@ def run_folders(root: Path) -> Iterator[Path]:
             yield path
 
 
-def archive(files: Iterable[tuple[Path, str]]) -> bytes:
-    """The files, each under its name, as a compressed archive; one that has gone is left out.
+Read = list[tuple[tarfile.TarInfo, bytes]]  # files as an archive has them
 
-    All are read before the first is compressed, which takes longer than reading: checkpoints of
-    lanes are then of one step, but for one that is written in this very moment.
-    """
+
+def read_files(files: Iterable[tuple[Path, str]]) -> Read:
+    """The files, each under its name; one that has gone is left out."""
     read = []
     for path, name in files:
         try:
@@ -58,11 +57,21 @@ def archive(files: Iterable[tuple[Path, str]]) -> bytes:
         entry = tarfile.TarInfo(name)
         entry.size, entry.mtime = len(content), made
         read.append((entry, content))
+    return read
+
+
+def compressed(read: Read) -> bytes:
+    """An archive of these files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
         for entry, content in read:
             tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
+
+
+def archive(files: Iterable[tuple[Path, str]]) -> bytes:
+    """The files, each under its name, as a compressed archive; one that has gone is left out."""
+    return compressed(read_files(files))
 
 
 def files_of(folder: Path, root: Path, names: Iterable[str]) -> list[tuple[Path, str]]:
@@ -90,16 +99,24 @@ def lanes_of(folder: Path) -> tuple[str, ...]:
         return (folder.name,)
 
 
-def side_by_side(sizes: Mapping[Path, int]) -> list[list[Path]]:
-    """These runs with their bytes, in their order; lanes are one group, unless they are more than a
-    file may be."""
+def side_by_side(folders: Iterable[Path]) -> list[list[Path]]:
+    """These runs in their order, lanes as one group."""
     groups: dict[tuple[str, ...], list[Path]] = {}
-    for folder in sizes:
+    for folder in folders:
         groups.setdefault(lanes_of(folder), []).append(folder)
+    return list(groups.values())
+
+
+def spread(group: Iterable[Path], sizes: Mapping[Path, int]) -> list[list[Path]]:
+    """These runs, in their order, in as many files as they need."""
     found: list[list[Path]] = []
-    for group in groups.values():
-        whole = sum(sizes[folder] for folder in group) <= MOST_BYTES
-        found += [group] if whole else [[folder] for folder in group]
+    spent = MOST_BYTES
+    for folder in group:
+        if spent + sizes[folder] > MOST_BYTES:
+            found.append([])
+            spent = 0
+        found[-1].append(folder)
+        spent += sizes[folder]
     return found
 
 
@@ -188,34 +205,46 @@ class Saver:
 
     def _write_going(self, folders: list[Path]) -> None:
         """Those that are nearest their end, as many as there is room for; of lanes all or none, as
-        they go on together only from the same step."""
-        others = {name: size for name, size in self.sizes.items() if not name.startswith("going")}
-        room, files = MOST_IN_ALL - sum(others.values()), MOST_FILES - len(others)
-        parts: list[list[Path]] = [[]]
-        spent = 0
-        sizes = self._sizes(folders)
-        for group in side_by_side(sizes):
-            size = sum(sizes[folder] for folder in group)
-            if size > min(MOST_BYTES, room):
-                continue
-            if spent + size > MOST_BYTES:
-                if len(parts) == files:
-                    continue
-                parts.append([])
-                spent = 0
-            parts[-1] += group
-            spent, room = spent + size, room - size
-        new = {}
-        for k in range(MOST_FILES):
-            taken = parts[k] if k < len(parts) else []
-            pairs = [pair for f in taken for pair in files_of(f, self.runs, GOING)]
-            if pairs:
-                new[f"going-{k}.tar.gz"] = archive(pairs)
-            else:
-                self._remove(f"going-{k}.tar.gz")
+        they go on together only from the same step.
+
+        All are read before the first is compressed, which takes longer than reading: checkpoints of
+        lanes are then of one step, but for one that is written in this very moment.
+        """
+        parts = self._parts(folders)
+        read = [
+            read_files(pair for f in part for pair in files_of(f, self.runs, GOING))
+            for part in parts
+        ]
+        new = {f"going-{k}.tar.gz": compressed(files) for k, files in enumerate(read) if files}
+        for path in self.out.glob("going-*.tar.gz"):
+            if path.name not in new:
+                self._remove(path.name)
         failed = [name for name, content in new.items() if not self._write(name, content)]
         for name in failed:  # an earlier state of a later file may have had its room
             self._write(name, new[name])
+
+    def _parts(self, folders: list[Path]) -> list[list[Path]]:
+        """Which runs that go on are in which file."""
+        others = {name: size for name, size in self.sizes.items() if not name.startswith("going")}
+        room, files = MOST_IN_ALL - sum(others.values()), MOST_FILES - len(others)
+        sizes = self._sizes(folders)
+        parts: list[list[Path]] = []
+        spent = MOST_BYTES  # of the last file
+        for group in side_by_side(sizes):
+            size = sum(sizes[folder] for folder in group)
+            into_last = spent + size <= MOST_BYTES
+            own = [] if into_last else spread(group, sizes)
+            too_large = max(sizes[folder] for folder in group) > MOST_BYTES
+            if too_large or size > room or len(parts) + len(own) > files:
+                continue
+            room -= size
+            if into_last:
+                parts[-1] += group
+                spent += size
+            else:
+                parts += own
+                spent = sum(sizes[folder] for folder in own[-1])
+        return parts
 
     def _sizes(self, folders: list[Path]) -> dict[Path, int]:
         """The bytes of each run that has a checkpoint, those nearest their end first."""
