@@ -360,6 +360,18 @@ def test_recorded_runs_that_took_all_their_steps_were_ended_by_no_clock(record: 
     assert judged(6) == 0  # all ended at step 5
 
 
+def test_a_count_that_a_record_lacks_is_not_made_up(record: Record) -> None:
+    """A loss may be null in a record because it is not finite; a count is null only where the run
+    does not have it."""
+    content = record.model_dump()
+    content["rows"]["paper"]["A"]["finals"] |= {"loss": [None] * 3, "calls/g": [None, 4, None]}
+    found = Record.model_validate(content)
+    runs = recorded.recorded_runs(found, found.rows["paper"]["A"])
+    lasts = [run.summary["last"] for run in runs if run.summary]
+    assert [last["loss"] for last in lasts] == [None] * 3
+    assert [last.get("calls/g", "none") for last in lasts] == ["none", 4, "none"]
+
+
 class Renamed(Known):
     """Names that are others than the recorded ones, as after a function's change."""
 
